@@ -1,0 +1,33 @@
+"""The mismatch-localisation acceptor (ML-FSA) in k2, for use from any recipe.
+
+This package imports torch, numpy and k2 and nothing else of its project: copy the folder into
+another recipe, or import it. A whole use of it:
+
+    >>> from mlvae.fsa import MlFsaCompiler, best_path
+    >>> compiler = MlFsaCompiler(num_units=40, topology="ml")
+    >>> graphs = compiler.compile([[3, 5, 2], [1, 1]])             # k2.FsaVec
+    >>> emissions = compiler.emissions(log_posteriors, num_frames)  # (B, T, 40), (B,)
+    >>> for spans in best_path(graphs, emissions):
+    ...     print([(span.unit, span.start, span.end, span.mispronounced) for span in spans])
+
+The graph is explained in :mod:`mlvae.fsa.compiler`, its scores in
+:mod:`mlvae.fsa.emissions`.
+"""
+
+from mlvae.fsa.compiler import MlFsaCompiler
+from mlvae.fsa.emissions import Emissions
+from mlvae.fsa.layout import ColumnLayout
+from mlvae.fsa.search import UnitPosteriors, best_path, posteriors, too_short, total_scores
+from mlvae.fsa.spans import UnitSpan
+
+__all__ = [
+    "ColumnLayout",
+    "Emissions",
+    "MlFsaCompiler",
+    "UnitPosteriors",
+    "UnitSpan",
+    "best_path",
+    "posteriors",
+    "too_short",
+    "total_scores",
+]

@@ -1,0 +1,184 @@
+r"""Builds one mismatch-localisation acceptor (ML-FSA) an utterance.
+
+The paper (Sec. "Mismatch Localization Finite-State Acceptor") draws a unit with six states and the
+symbols R and W (said right or wrong), c and c* (what is emitted), H (hold) and S (leave)::
+
+            R        c        S
+       (0) ---> (1) ---> (2) ---> (5)
+        |        ^---H---/         ^
+        |  W        c*        S    |
+        +-----> (3) ---> (4) ------+
+                 ^---H---/
+
+Six symbols a unit, of which only c and c* consume a frame, do not suit k2: its intersection with a
+matrix of emissions takes one frame an arc and knows no epsilon. What is built here is the
+frame-synchronous form of the same acceptor. A state says which branch the *last* frame was in, an
+arc consumes one frame, and the arc's label is an emission column that holds the product of the
+paper's weights for that frame::
+
+        start(c)                         hold(c)  = q(y=c)/p(c)      * q(b=0)
+       .------->(correct)--.  self-loop  start(c) = q(y=c)/p(c)      * q(b=1) * q(pi=0)
+    ...                     ...
+       '------->(mismatch)-'  self-loop  hold(c*)  = q(y!=c)/p(!c)   * q(b=0)
+        start(c*)                        start(c*) = q(y!=c)/p(!c)   * q(b=1) * q(pi=1)
+
+From one form to the other: a stretch of n frames of unit c, read along the arcs
+``start hold ... hold``, is the paper's ``R c (H c)^(n-1) S`` (or ``W c* (H c*)^(n-1) S``). The paper
+lets S leave at the last frame of a unit, while its definition of b has b_t = 1 at the first; here
+q(b=1) is charged at the first frame, and q(pi) once a unit with it. :mod:`mlvae.fsa.figure` has the
+six-state form as a k2.Fsa, and the tests show that both accept the same sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import k2
+import numpy as np
+import torch
+
+from mlvae.fsa.arcs import build_arcs
+from mlvae.fsa.emissions import Emissions, make_emissions
+from mlvae.fsa.layout import TOPOLOGIES, ColumnLayout
+from mlvae.fsa.slots import read_utterances
+
+#: Arc attributes of every graph, all int32; they survive intersection and shortest path.
+ARC_ATTRIBUTES = (
+    "unit_pos",
+    "word_pos",
+    "unit",
+    "heard",
+    "kind",
+    "is_start",
+    "is_mispronounced",
+    "num_skipped",
+)
+
+
+class MlFsaCompiler:
+    """Compiles unit sequences into acceptors, and network posteriors into their scores.
+
+    Args:
+        num_units: number of units N; units are integers 0 .. N - 1.
+        topology: ``single`` (the paper's one-path acceptor: forced alignment) or ``ml`` (a correct
+            and a mispronounced branch per unit).
+        states_per_unit: left-to-right states S of a correct unit, each of at least one frame.
+            The mispronounced branch always has one state.
+        silence: whether optional silence is allowed at both edges and between words. The
+            posteriors then have one more column, the last. In a plain unit list every unit counts
+            as a word, so silence may stand between any two.
+        skip: deletion arcs; not available for these topologies.
+        filler: addition arcs; not available for these topologies.
+        competitors: units that may stand for another one; not available for these topologies.
+
+    Raises:
+        ValueError: an argument is out of range or not available.
+
+    Example:
+        >>> compiler = MlFsaCompiler(num_units=40, topology="ml")
+        >>> graphs = compiler.compile([[3, 5, 2], [1, 1]])
+        >>> graphs.shape
+        (2, None, None)
+    """
+
+    def __init__(
+        self,
+        num_units: int,
+        topology: str = "ml",
+        states_per_unit: int = 1,
+        silence: bool = False,
+        skip: bool = False,
+        filler: bool = False,
+        competitors: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        if num_units < 1:
+            raise ValueError(f"num_units must be at least 1, not {num_units}")
+        if states_per_unit < 1:
+            raise ValueError(f"states_per_unit must be at least 1, not {states_per_unit}")
+        if topology not in TOPOLOGIES:
+            known = ", ".join(TOPOLOGIES)
+            raise ValueError(f"topology {topology!r} is not available; there are: {known}")
+        for name, value in (("skip", skip), ("filler", filler)):
+            if value:
+                raise ValueError(f"{name} is not available for topology {topology!r}")
+        if competitors is not None:
+            raise ValueError(f"competitors are not available for topology {topology!r}")
+        self.layout = ColumnLayout(num_units, states_per_unit, topology, bool(silence))
+
+    def compile(self, utterances: Sequence, device: torch.device | str = "cpu") -> k2.Fsa:
+        """Build the acceptors of a batch.
+
+        Args:
+            utterances: per utterance either a list of units, ``[3, 5, 2]``, or a list of words,
+                each a list of its correct pronunciations, each a list of units,
+                ``[[[3, 5, 2]], [[1], [1, 4]]]``. Repeated pronunciations of a word count once.
+            device: where the graphs are wanted.
+
+        Returns:
+            An FsaVec with one FSA an utterance, all arc scores 0, with the int32 arc attributes
+
+            * unit_pos: the unit's slot, counted over words, pronunciations and units;
+            * word_pos: the word (for a plain list, the unit);
+            * unit: the canonical unit; heard: the same where correct, -1 where unknown;
+            * kind: 0 unit, 1 silence, 2 filler;
+            * is_start: 1 on the first frame of a unit; is_mispronounced: 1 on its wrong branch;
+            * num_skipped: units skipped by this arc;
+            * min_frames (the same on all arcs of an utterance): its fewest frames;
+            * layout_id (the same on all arcs): fingerprint of the column layout.
+
+            Silence and final arcs have -1 in the first four. The graphs depend on the units alone:
+            keep them, select from them with ``k2.index_fsa``, join them with ``k2.cat``.
+
+        Raises:
+            ValueError: no utterance, an utterance, word or pronunciation without units, or a unit
+                out of range; the message names the utterance (and the unit and the limit).
+        """
+        slots = read_utterances(utterances, self.layout.num_units)
+        arcs = build_arcs(slots, self.layout)
+        graphs = k2.Fsa(_fsa_vec_tensor(arcs.arcs, arcs.states_per_fsa, arcs.arcs_per_fsa))
+        for name, values in arcs.attributes.items():
+            setattr(graphs, name, torch.from_numpy(values))
+        return graphs.to(torch.device(device)) if str(device) != "cpu" else graphs
+
+    def emissions(
+        self,
+        log_posteriors: torch.Tensor,
+        num_frames: torch.Tensor,
+        log_prior: torch.Tensor | None = None,
+        log_boundary: torch.Tensor | None = None,
+        log_correctness: torch.Tensor | None = None,
+        acoustic_scale: float = 1.0,
+        blank: int | None = None,
+        names: Sequence[str] | None = None,
+    ) -> Emissions:
+        """Turn network posteriors into scores for the graphs of this compiler.
+
+        See :func:`mlvae.fsa.emissions.make_emissions`, which has the arguments and equations.
+        """
+        return make_emissions(
+            self.layout,
+            log_posteriors,
+            num_frames,
+            log_prior=log_prior,
+            log_boundary=log_boundary,
+            log_correctness=log_correctness,
+            acoustic_scale=acoustic_scale,
+            blank=blank,
+            names=names,
+        )
+
+
+def _fsa_vec_tensor(
+    arcs: np.ndarray, states_per_fsa: np.ndarray, arcs_per_fsa: np.ndarray
+) -> torch.Tensor:
+    """Lay out an FsaVec as the one int32 tensor that k2 reads and writes FsaVecs as.
+
+    This is the format of ``k2.Fsa.as_dict()["arcs"]``: number of FSAs, 0, row splits of states, row
+    splits of arcs, then four numbers an arc. It avoids making one k2.Fsa an utterance.
+    """
+    num_fsas = len(states_per_fsa)
+    head = np.array([num_fsas, 0])
+    state_splits = np.concatenate([[0], np.cumsum(states_per_fsa)])
+    arc_splits = np.concatenate([[0], np.cumsum(arcs_per_fsa)])
+    flat = np.concatenate([head, state_splits, arc_splits, arcs.reshape(-1)])
+    return torch.from_numpy(flat.astype(np.int32))

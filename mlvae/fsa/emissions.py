@@ -1,0 +1,304 @@
+"""From network posteriors to the scores of an acceptor's arcs.
+
+The score of a frame is that of Appendix "MAP estimation" of the paper (its equations map_deriv and
+map2): the unit's scaled likelihood q(y)/p(y), times q(b) of the boundary detector, times q(pi) of
+the speech generator where a unit starts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import k2
+import torch
+
+from mlvae.fsa.layout import ColumnLayout
+
+#: q(b_t = 1) and q(pi_t = 1) where the caller has no network for them.
+CONSTANT_BOUNDARY_RATE = 0.1
+CONSTANT_MISPRONUNCIATION_RATE = 0.15
+
+#: Floor of 1 - q(c): a saturated estimator must not make a mispronunciation impossible.
+MISMATCH_FLOOR = 1e-5
+
+
+@dataclass
+class Emissions:
+    """Scores of a batch, ready for intersection, and what is needed to read the answers.
+
+    Attributes:
+        dense: the scores as k2 wants them, longest utterance first.
+        order: int64 (B,) on CPU; ``order[i]`` is the caller's index of the i-th longest.
+        num_frames: int64 (B,) on CPU, in the caller's order.
+        layout: which column holds what; graphs must be compiled with the same.
+        names: what messages call the utterances.
+    """
+
+    dense: k2.DenseFsaVec
+    order: torch.Tensor
+    num_frames: torch.Tensor
+    layout: ColumnLayout
+    names: Sequence[str]
+
+
+def make_emissions(
+    layout: ColumnLayout,
+    log_posteriors: torch.Tensor,
+    num_frames: torch.Tensor,
+    log_prior: torch.Tensor | None = None,
+    log_boundary: torch.Tensor | None = None,
+    log_correctness: torch.Tensor | None = None,
+    acoustic_scale: float = 1.0,
+    blank: int | None = None,
+    names: Sequence[str] | None = None,
+) -> Emissions:
+    """Compute the emission matrix of a batch. Differentiable in every tensor argument.
+
+    With a_t(c, s) = acoustic_scale * log(q(y_t = c, s) / p(c, s)), and for "not c"
+    a_t(c*) = acoustic_scale * log((sum over other units of q) / (sum over other units of p)), where
+    the sum of q is floored at 1e-5 and leaves silence and blank out::
+
+        hold(c, s) = a_t(c, s) + log q(b_t = 0)
+        start(c)   = a_t(c, 0) + log q(b_t = 1) + log q(pi_t = 0)
+        hold(c*)   = a_t(c*)   + log q(b_t = 0)
+        start(c*)  = a_t(c*)   + log q(b_t = 1) + log q(pi_t = 1)
+        silence    = acoustic_scale * log(q(silence) / p(silence)) + log q(b_t = 0)
+
+    The first frame has no b term: a start is certain there. Topology ``single`` has no pi term.
+
+    A CTC blank says nothing about the unit. Its probability is shared among the other columns in
+    proportion to their prior, q'(c) = q(c) + q(blank) p(c), so that a pure blank frame scores
+    0 = log 1 for "c" and for "not c" alike.
+
+    Args:
+        layout: column layout of the compiler.
+        log_posteriors: float (B, T, N * S [+ 1 silence] [+ 1 blank]) natural-log probabilities;
+            columns by unit, then state; silence last of those. Rows should sum to one. Frames at
+            and after ``num_frames`` are not read. Half and double precision become float32.
+        num_frames: integer (B,), frames of each utterance, in any order; 0 is allowed.
+        log_prior: per column of ``log_posteriors``; None means uniform.
+        log_boundary: (B, T, 2), log q(b_t = 0) and log q(b_t = 1); None means q(b_t = 1) = 0.1.
+        log_correctness: (B, T, 2), log q(pi_t = 0) and log q(pi_t = 1); None means
+            q(pi_t = 1) = 0.15.
+        acoustic_scale: factor of the acoustic part, above 0.
+        blank: column of the blank symbol in ``log_posteriors``.
+        names: (B,), what messages call the utterances; by default their index.
+
+    Returns:
+        Emissions on the device of ``log_posteriors``.
+
+    Raises:
+        ValueError: a shape, dtype or length does not fit, or a value is NaN, +inf, above log 1, or
+            -inf in all columns of a frame; the message names the utterance and the frame.
+    """
+    num_frames = _checked_shapes(
+        layout, log_posteriors, num_frames, log_boundary, log_correctness, blank
+    )
+    if not acoustic_scale > 0 or math.isinf(acoustic_scale):
+        raise ValueError(f"acoustic_scale must be positive and finite, not {acoustic_scale}")
+    batch = log_posteriors.shape[0]
+    if names is None:
+        names = [f"utterance {index}" for index in range(batch)]
+    elif len(names) != batch:
+        raise ValueError(f"{len(names)} names for {batch} utterances")
+
+    log_posteriors = _checked_values(
+        log_posteriors.float(), num_frames, names, "log_posteriors", layout.has_mismatch
+    )
+    if log_boundary is not None:
+        log_boundary = _checked_values(
+            log_boundary.float(), num_frames, names, "log_boundary", True
+        )
+    if log_correctness is not None:
+        log_correctness = _checked_values(
+            log_correctness.float(), num_frames, names, "log_correctness", True
+        )
+
+    log_prior = _prior(log_posteriors, log_prior)
+    if blank is not None:
+        log_posteriors, log_prior = _share_blank(log_posteriors, log_prior, blank)
+    columns = _columns(
+        layout, log_posteriors, log_prior, log_boundary, log_correctness, acoustic_scale
+    )
+
+    order = torch.sort(num_frames, descending=True, stable=True).indices
+    segments = torch.zeros(batch, 3, dtype=torch.int32)
+    segments[:, 0] = order
+    # k2 refuses empty segments. One frame stands in for none; it is never used, because every
+    # unit needs a frame and such an utterance is reported as too short.
+    segments[:, 2] = num_frames[order].clamp(min=1)
+    return Emissions(k2.DenseFsaVec(columns, segments), order, num_frames, layout, list(names))
+
+
+def _columns(
+    layout: ColumnLayout,
+    log_posteriors: torch.Tensor,
+    log_prior: torch.Tensor,
+    log_boundary: torch.Tensor | None,
+    log_correctness: torch.Tensor | None,
+    scale: float,
+) -> torch.Tensor:
+    """The emission matrix, float32 (B, T, num_columns), by the equations of make_emissions."""
+    batch, frames, _ = log_posteriors.shape
+    num_units, states = layout.num_units, layout.states_per_unit
+    like = {"dtype": torch.float32, "device": log_posteriors.device}
+    if log_boundary is None:
+        rate = torch.tensor([1 - CONSTANT_BOUNDARY_RATE, CONSTANT_BOUNDARY_RATE], **like)
+        log_boundary = rate.log().expand(batch, frames, 2)
+    no_boundary = log_boundary.new_zeros(batch, 1, 2)
+    log_boundary = torch.cat([no_boundary, log_boundary[:, 1:]], dim=1)
+    hold, start = log_boundary[..., :1], log_boundary[..., 1:]
+
+    ratio = log_posteriors - log_prior
+    if scale != 1.0:
+        ratio = ratio * scale
+    correct = ratio[..., : layout.num_states]
+    first_state = correct[..., ::states]
+    silence = ratio[..., layout.num_states :] + hold if layout.silence else torch.zeros_like(hold)
+    if not layout.has_mismatch:
+        return torch.cat([silence, correct + hold, first_state + start], dim=2)
+
+    if log_correctness is None:
+        rate = CONSTANT_MISPRONUNCIATION_RATE
+        log_correctness = torch.tensor([1 - rate, rate], **like).log()
+    others = _log_sum_of_others(log_posteriors[..., : layout.num_states], num_units)
+    others_prior = _log_sum_of_others(log_prior[: layout.num_states], num_units)
+    mismatch = (others - others_prior) * scale
+    return torch.cat(
+        [
+            silence,
+            correct + hold,
+            first_state + (start + log_correctness[..., :1]),
+            mismatch + hold,
+            mismatch + (start + log_correctness[..., 1:]),
+        ],
+        dim=2,
+    )
+
+
+def _log_sum_of_others(log_probs: torch.Tensor, num_units: int) -> torch.Tensor:
+    """For each unit, log of the probability of all other units, floored at 1e-5.
+
+    Computed as total minus own in double precision. With probabilities at most 1 and the floor far
+    above the rounding error of 1e-16, this equals a logsumexp over the others, and the gradient
+    with respect to the others stays exact when the unit itself is saturated.
+
+    Args:
+        log_probs: (..., N * S), unit by unit.
+        num_units: N.
+
+    Returns:
+        float32 (..., N).
+    """
+    probs = log_probs.double().exp().unflatten(-1, (num_units, -1)).sum(-1)
+    others = probs.sum(-1, keepdim=True) - probs
+    return others.clamp(min=MISMATCH_FLOOR).log().float()
+
+
+def _prior(log_posteriors: torch.Tensor, log_prior: torch.Tensor | None) -> torch.Tensor:
+    columns = log_posteriors.shape[-1]
+    if log_prior is None:
+        return log_posteriors.new_full((columns,), -math.log(columns))
+    log_prior = torch.as_tensor(log_prior, dtype=torch.float32, device=log_posteriors.device)
+    if log_prior.shape != (columns,):
+        raise ValueError(
+            f"log_prior must have one value a column of log_posteriors ({columns}), "
+            f"not shape {tuple(log_prior.shape)}"
+        )
+    if not torch.isfinite(log_prior).all():
+        raise ValueError("log_prior must be finite: a column without counts needs smoothing")
+    return log_prior
+
+
+def _share_blank(
+    log_posteriors: torch.Tensor, log_prior: torch.Tensor, blank: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Remove the blank column, sharing its probability in proportion to the prior of the rest."""
+    keep = [column for column in range(log_posteriors.shape[-1]) if column != blank]
+    log_prior = log_prior[keep].log_softmax(-1)
+    shared = log_posteriors[..., blank : blank + 1] + log_prior
+    return torch.logaddexp(log_posteriors[..., keep], shared), log_prior
+
+
+def _checked_shapes(
+    layout: ColumnLayout,
+    log_posteriors: torch.Tensor,
+    num_frames: torch.Tensor,
+    log_boundary: torch.Tensor | None,
+    log_correctness: torch.Tensor | None,
+    blank: int | None,
+) -> torch.Tensor:
+    """Check shapes and lengths; return num_frames as int64 on CPU."""
+    expected = layout.num_posteriors + (blank is not None)
+    if log_posteriors.ndim != 3 or log_posteriors.shape[2] != expected:
+        parts = f"{layout.num_units} units x {layout.states_per_unit} states"
+        parts += " + silence" if layout.silence else ""
+        parts += " + blank" if blank is not None else ""
+        raise ValueError(
+            f"log_posteriors must be (B, T, {expected}) for {parts}, "
+            f"not {tuple(log_posteriors.shape)}"
+        )
+    batch, frames, columns = log_posteriors.shape
+    if batch == 0 or frames == 0:
+        raise ValueError(f"log_posteriors is empty: shape {tuple(log_posteriors.shape)}")
+    if not log_posteriors.is_floating_point():
+        raise ValueError(f"log_posteriors must be floating point, not {log_posteriors.dtype}")
+    if blank is not None and not 0 <= blank < columns:
+        raise ValueError(f"blank is column {blank}, but log_posteriors has {columns} columns")
+    num_frames = torch.as_tensor(num_frames)
+    if num_frames.shape != (batch,) or num_frames.is_floating_point():
+        raise ValueError(
+            f"num_frames must be {batch} integers, not {num_frames.dtype} of shape "
+            f"{tuple(num_frames.shape)}"
+        )
+    num_frames = num_frames.to("cpu", torch.int64)
+    wrong = (num_frames < 0) | (num_frames > frames)
+    if wrong.any():
+        index = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"utterance {index} has {int(num_frames[index])} frames, but log_posteriors has "
+            f"room for 0 to {frames}"
+        )
+    for name, value in (("log_boundary", log_boundary), ("log_correctness", log_correctness)):
+        if value is not None and value.shape != (batch, frames, 2):
+            raise ValueError(f"{name} must be ({batch}, {frames}, 2), not {tuple(value.shape)}")
+    return num_frames
+
+
+def _checked_values(
+    values: torch.Tensor,
+    num_frames: torch.Tensor,
+    names: Sequence[str],
+    what: str,
+    are_probabilities: bool,
+) -> torch.Tensor:
+    """Refuse NaN, +inf, frames of -inf only, and log-probabilities above 0; blank out padding.
+
+    The maximum over columns tells all of these at once: NaN wins every comparison.
+    """
+    best = values.detach().amax(dim=2)
+    valid = torch.arange(values.shape[1], device=values.device) < num_frames.to(
+        values.device
+    ).unsqueeze(1)
+    finite = torch.isfinite(best)
+    wrong = valid & ~finite
+    if are_probabilities:
+        wrong = wrong | (valid & (best > 1e-3))
+    if wrong.any():
+        index, frame = wrong.nonzero()[0].tolist()
+        value = float(best[index, frame])
+        if math.isnan(value):
+            reason = "is NaN"
+        elif value == -math.inf:
+            reason = "is -inf in all columns"
+        elif value == math.inf:
+            reason = "is +inf"
+        else:
+            reason = f"has {value:.4g}, above log 1 = 0: log-probabilities are wanted, not logits"
+        raise ValueError(f"{names[index]}: {what} {reason} at frame {frame}")
+    if not finite.all():
+        # Padding may hold anything, but must not reach gradients as NaN.
+        values = torch.where(valid.unsqueeze(2), values, values.new_zeros(()))
+    return values

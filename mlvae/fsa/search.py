@@ -1,0 +1,325 @@
+"""Best paths, posteriors and total scores of acceptors over emissions, by k2 intersection."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import k2
+import torch
+
+from mlvae.fsa.emissions import Emissions
+from mlvae.fsa.layout import KIND_UNIT
+from mlvae.fsa.spans import UnitSpan, spans_of_paths
+
+# k2 prunes on forward-backward scores relative to the best path, so the best path itself survives
+# any beam that is clear of rounding error; a narrow one is several times faster.
+BEST_PATH_BEAM = 1.0
+WIDER_BEAMS = (10.0, 1e3, 1e6)
+POSTERIOR_BEAM = 15.0
+
+_INT32_MAX = 2**31 - 1
+
+
+@dataclass
+class UnitPosteriors:
+    """What the lattice says of each unit of one utterance; float64 on CPU.
+
+    All arrays are indexed by slot: with plain unit lists the position of the unit; with alternative
+    pronunciations, units counted over words and pronunciations as in the graph's ``unit_pos``.
+    An utterance that is too short has empty arrays.
+
+    Attributes:
+        unit: int64 (n,), the canonical unit of each slot.
+        word: int64 (n,), its word.
+        used: (n,), P(the slot's pronunciation is the one spoken); 1 without alternatives.
+        mispronounced: (n,), P(used and mispronounced); divide by ``used`` for the conditional.
+        deleted: (n,), P(used and skipped); 0 for topologies without skip.
+        occupancy: (T, n) on request, P(frame belongs to slot); rows sum to 1 minus P(silence).
+        frame_mispronounced: (T,) on request, P(frame belongs to a mispronounced unit).
+    """
+
+    unit: torch.Tensor
+    word: torch.Tensor
+    used: torch.Tensor
+    mispronounced: torch.Tensor
+    deleted: torch.Tensor
+    occupancy: torch.Tensor | None = None
+    frame_mispronounced: torch.Tensor | None = None
+
+
+def too_short(graphs: k2.Fsa, emissions: Emissions) -> list[int]:
+    """Indices of utterances with fewer frames than their graph needs."""
+    fewest = _first_of_each(graphs, "min_frames")
+    return (emissions.num_frames < fewest).nonzero().flatten().tolist()
+
+
+def best_path(graphs: k2.Fsa, emissions: Emissions) -> list[list[UnitSpan]]:
+    """Best segmentation and correctness of each utterance: the hard E-step, argmax of Eq. map1.
+
+    Exact: the search is by forward-backward pruning with a narrow beam, retried wider where
+    rounding empties a lattice. Where two paths have the same score and segments, the one that says
+    "correct" wins.
+
+    Args:
+        graphs: FsaVec of ``MlFsaCompiler.compile``, in the caller's order, on any device.
+        emissions: of the same compiler's ``emissions``, for the same utterances.
+
+    Returns:
+        For each utterance, in the caller's order, spans that tile its frames. Utterances that are
+        too short for their units have an empty list, are named in a warning, and are told by
+        :func:`too_short`; so have those to which only paths of score -inf are left.
+
+    Raises:
+        ValueError: the graphs are not those of the emissions' compiler, or the batch is too large.
+    """
+    graphs, bare = _prepared(graphs, emissions)
+    with torch.no_grad():
+        paths = k2.shortest_path(
+            k2.intersect_dense(bare, emissions.dense, output_beam=BEST_PATH_BEAM),
+            use_double_scores=True,
+        )
+    results = _read_paths(paths, graphs, emissions)
+    short = set(too_short(graphs, emissions))
+    for beam in WIDER_BEAMS:
+        missing = [index for index, spans in enumerate(results) if not spans and index not in short]
+        if not missing:
+            break
+        for index, spans in zip(missing, _search_again(bare, graphs, emissions, missing, beam)):
+            results[index] = spans
+    for index in sorted(short):
+        logging.getLogger(__name__).warning(
+            "%s is too short: %d frames", emissions.names[index], emissions.num_frames[index]
+        )
+    return results
+
+
+def posteriors(
+    graphs: k2.Fsa, emissions: Emissions, frames: bool = False, output_beam: float = POSTERIOR_BEAM
+) -> list[UnitPosteriors]:
+    """P(mispronounced) and P(deleted) of every unit, by forward-backward over all paths.
+
+    Args:
+        graphs: as in :func:`best_path`.
+        emissions: as in :func:`best_path`.
+        frames: whether frame-level posteriors are wanted too.
+        output_beam: paths whose best completion is worse than the best path by more than this
+            natural-log score are left out.
+
+    Returns:
+        One :class:`UnitPosteriors` an utterance, in the caller's order.
+
+    Raises:
+        ValueError: as :func:`best_path`.
+    """
+    graphs, bare = _prepared(graphs, emissions)
+    with torch.no_grad():
+        lattice = k2.intersect_dense(
+            bare, emissions.dense, output_beam=output_beam, frame_idx_name="frame"
+        )
+        arc_posterior = lattice.get_arc_post(use_double_scores=True, log_semiring=True).exp()
+    row_splits = _arc_row_splits(lattice)
+    row = torch.repeat_interleave(
+        torch.arange(len(row_splits) - 1), row_splits[1:] - row_splits[:-1]
+    )
+    arc_posterior = arc_posterior.cpu()
+    graph_arc = lattice.graph_arc.cpu().long()
+    frame = lattice.frame.cpu().long()
+    label = lattice.labels.cpu()
+
+    attribute = {
+        name: getattr(graphs, name).cpu().long()
+        for name in ("unit_pos", "word_pos", "unit", "kind", "is_start", "is_mispronounced")
+    }
+    short = set(too_short(graphs, emissions))
+    graph_splits = _arc_row_splits(graphs)
+    inverse = torch.argsort(emissions.order)
+    lattice_begin = torch.searchsorted(row, torch.arange(len(row_splits)))
+    results = []
+    for index in range(len(emissions.order)):
+        mine = slice(int(graph_splits[index]), int(graph_splits[index + 1]))
+        unit, word = _slot_table(attribute, mine)
+        position = int(inverse[index])
+        arcs = slice(int(lattice_begin[position]), int(lattice_begin[position + 1]))
+        keep = (label[arcs] != -1) & (attribute["kind"][graph_arc[arcs]] == KIND_UNIT)
+        source = graph_arc[arcs][keep]
+        results.append(
+            _unit_posteriors(
+                unit if index not in short else unit[:0],
+                word if index not in short else word[:0],
+                attribute["unit_pos"][source],
+                attribute["is_start"][source],
+                attribute["is_mispronounced"][source],
+                arc_posterior[arcs][keep],
+                frame[arcs][keep],
+                int(emissions.num_frames[index]) if frames else None,
+            )
+        )
+    return results
+
+
+def total_scores(
+    graphs: k2.Fsa,
+    emissions: Emissions,
+    log_semiring: bool = True,
+    output_beam: float = POSTERIOR_BEAM,
+) -> torch.Tensor:
+    """Score of all paths together, or of the best one.
+
+    Args:
+        graphs: as in :func:`best_path`; gradients also reach arc scores that require them.
+        emissions: as in :func:`best_path`.
+        log_semiring: log of the sum over paths if true, else the best path's score.
+        output_beam: as in :func:`posteriors`; only for the log semiring.
+
+    Returns:
+        float32 (B,) in the caller's order, on the emissions' device, differentiable with respect to
+        what the emissions were made of; -inf for utterances that are too short.
+
+    Raises:
+        ValueError: as :func:`best_path`.
+    """
+    _, bare = _prepared(graphs, emissions)
+    beam = output_beam if log_semiring else BEST_PATH_BEAM
+    lattice = k2.intersect_dense(bare, emissions.dense, output_beam=beam)
+    scores = lattice.get_tot_scores(log_semiring=log_semiring, use_double_scores=True)
+    inverse = torch.argsort(emissions.order).to(scores.device)
+    return scores.float()[inverse]
+
+
+def _prepared(graphs: k2.Fsa, emissions: Emissions) -> tuple[k2.Fsa, k2.Fsa]:
+    """Check that graphs fit; return them on the right device, and a sorted copy to search with.
+
+    The copy carries one attribute, ``graph_arc``, instead of all: lattices have hundreds of arcs
+    for each of the graph's, and every attribute is copied onto them.
+    """
+    batch = len(emissions.order)
+    if len(graphs.shape) != 3 or not hasattr(graphs, "layout_id"):
+        raise ValueError("graphs must be an FsaVec made by MlFsaCompiler.compile")
+    if graphs.shape[0] != batch:
+        raise ValueError(f"{graphs.shape[0]} graphs for emissions of {batch} utterances")
+    if not bool((graphs.layout_id == emissions.layout.fingerprint).all()):
+        raise ValueError(
+            "graphs and emissions are of different compilers: the emissions are for "
+            f"{emissions.layout}"
+        )
+    device = emissions.dense.scores.device
+    if graphs.device != device:
+        graphs = graphs.to(device)
+    _check_size(graphs, emissions)
+    bare = k2.Fsa(graphs.arcs)
+    if graphs.scores.requires_grad:
+        bare.scores = graphs.scores
+    bare.graph_arc = torch.arange(graphs.num_arcs, dtype=torch.int32, device=device)
+    order = emissions.order
+    if not torch.equal(order, torch.arange(batch)):
+        bare = k2.index_fsa(bare, order.to(device, torch.int32))
+    return graphs, bare
+
+
+def _check_size(graphs: k2.Fsa, emissions: Emissions) -> None:
+    splits = _arc_row_splits(graphs)
+    cells = int(((splits[1:] - splits[:-1]) * (emissions.num_frames + 1)).sum())
+    if cells > _INT32_MAX:
+        raise ValueError(
+            f"the batch is too large for k2: {cells} arcs x frames, at most {_INT32_MAX}; "
+            f"split its {len(emissions.order)} utterances"
+        )
+
+
+def _arc_row_splits(fsas: k2.Fsa) -> torch.Tensor:
+    """int64 (B + 1,) on CPU: where each FSA's arcs begin."""
+    shape = fsas.arcs.shape()
+    state_splits, arc_splits = shape.row_splits(1), shape.row_splits(2)
+    return arc_splits[state_splits.long()].cpu().long()
+
+
+def _first_of_each(graphs: k2.Fsa, name: str) -> torch.Tensor:
+    """An attribute that is constant within each FSA, int64 (B,) on CPU."""
+    begin = _arc_row_splits(graphs)[:-1]
+    return getattr(graphs, name).cpu()[begin].long()
+
+
+def _search_again(
+    bare: k2.Fsa, graphs: k2.Fsa, emissions: Emissions, missing: list[int], beam: float
+) -> list[list[UnitSpan]]:
+    """Search the utterances ``missing`` once more, with another beam."""
+    inverse = torch.argsort(emissions.order)
+    # k2 wants the selected graphs in the order of the emissions they are mapped to.
+    position, back = torch.sort(inverse[missing])
+    chosen = position.to(bare.device, torch.int32)
+    with torch.no_grad():
+        lattice = k2.intersect_dense(
+            k2.index_fsa(bare, chosen), emissions.dense, output_beam=beam, a_to_b_map=chosen
+        )
+        paths = k2.shortest_path(lattice, use_double_scores=True)
+    return _read_paths(
+        paths, graphs, emissions, order=[missing[int(i)] for i in back], among=missing
+    )
+
+
+def _read_paths(paths, graphs, emissions, order=None, among=None) -> list[list[UnitSpan]]:
+    """Spans of the linear FsaVec ``paths``, whose i-th FSA is the caller's utterance ``order[i]``.
+
+    The result is in the caller's order, over all utterances or over those of ``among``.
+    """
+    order = emissions.order.tolist() if order is None else order
+    splits = _arc_row_splits(paths)
+    row = torch.repeat_interleave(torch.arange(len(splits) - 1), splits[1:] - splits[:-1])
+    emitting = (paths.labels != -1).cpu()
+    graph_arc = paths.graph_arc.long()[emitting.to(paths.device)]
+    attributes = {
+        name: getattr(graphs, name)[graph_arc].cpu().numpy()
+        for name in (
+            "unit_pos",
+            "word_pos",
+            "unit",
+            "heard",
+            "kind",
+            "is_start",
+            "is_mispronounced",
+        )
+    }
+    scores = paths.scores.detach().cpu()[emitting].numpy()
+    in_rows = spans_of_paths(row[emitting].numpy(), attributes, scores, len(order))
+    by_utterance = dict(zip(order, in_rows))
+    return [by_utterance[index] for index in (among or range(len(order)))]
+
+
+def _slot_table(attribute: dict[str, torch.Tensor], arcs: slice) -> tuple[torch.Tensor, ...]:
+    """Unit and word of each slot of one graph, from its arcs."""
+    slot = attribute["unit_pos"][arcs]
+    num_slots = int(slot.max()) + 1
+    inside = slot >= 0
+    unit = torch.zeros(num_slots, dtype=torch.int64)
+    word = torch.zeros(num_slots, dtype=torch.int64)
+    unit[slot[inside]] = attribute["unit"][arcs][inside]
+    word[slot[inside]] = attribute["word_pos"][arcs][inside]
+    return unit, word
+
+
+def _unit_posteriors(
+    unit, word, slot, is_start, is_mispronounced, weight, frame, num_frames
+) -> UnitPosteriors:
+    """Sum arc posteriors of one utterance by slot and, where wanted, by frame."""
+    num_slots = len(unit)
+    zeros = torch.zeros(num_slots, dtype=torch.float64)
+    if num_slots == 0:
+        slot, is_start, is_mispronounced = slot[:0], is_start[:0], is_mispronounced[:0]
+        weight, frame = weight[:0], frame[:0]
+    # Each path enters a slot once, through one start arc.
+    entering = weight * is_start
+    result = UnitPosteriors(
+        unit=unit,
+        word=word,
+        used=zeros.index_add(0, slot, entering),
+        mispronounced=zeros.index_add(0, slot, entering * is_mispronounced),
+        deleted=zeros.clone(),
+    )
+    if num_frames is not None:
+        cells = torch.zeros(num_frames * num_slots, dtype=torch.float64)
+        cells.index_add_(0, frame * num_slots + slot, weight)
+        result.occupancy = cells.view(num_frames, num_slots)
+        wrong = torch.zeros(num_frames, dtype=torch.float64)
+        result.frame_mispronounced = wrong.index_add(0, frame, weight * is_mispronounced)
+    return result
