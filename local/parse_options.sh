@@ -1,0 +1,65 @@
+# shellcheck shell=bash
+# Options in Kaldi's manner. To be sourced after a block of defaults in the calling script:
+#
+#   # begin options
+#   stage=0          # first stage to run
+#   corpus_dir=      # folder of the corpus
+#   # end options
+#   source local/parse_options.sh
+#
+# Each line of the block is one option, here --stage and --corpus-dir, its default and its help.
+# `--name value` and `--name=value` set the variable; --help lists the options and exits with 0.
+# Anything else is an error with exit status 2.
+
+option_lines() {
+  sed -n '/^# begin options$/,/^# end options$/p' "$0" | grep -E '^[a-z_]+='
+}
+
+usage_error() {
+  echo "${0##*/}: $* (--help lists the options)" >&2
+  exit 2
+}
+
+print_help() {
+  echo "Usage: $0 [--name value ...]"
+  echo
+  option_lines | while IFS= read -r line; do
+    name=${line%%=*}
+    default=${line#*=}
+    default=${default%%#*}
+    default=${default%"${default##*[! ]}"}
+    printf '  --%-16s %s%s\n' "${name//_/-}" "${line#*# }" "${default:+ (default: $default)}"
+  done
+}
+
+# The names, with a space on both sides of each.
+option_names=" $(option_lines | sed 's/=.*//' | tr '\n' ' ')"
+
+while (($#)); do
+  case $1 in
+    --help | -h)
+      print_help
+      exit 0
+      ;;
+    --*=*)
+      option=${1%%=*}
+      value=${1#*=}
+      shift
+      ;;
+    --*)
+      option=$1
+      if (($# < 2)) || [[ $2 == --* ]]; then
+        [[ $option_names != *" $(tr - _ <<<"${option#--}") "* ]] || usage_error "$option needs a value"
+        usage_error "unknown option $option"
+      fi
+      value=$2
+      shift 2
+      ;;
+    *) usage_error "unexpected argument $1" ;;
+  esac
+  name=${option#--}
+  name=${name//-/_}
+  [[ $option_names == *" $name "* ]] || usage_error "unknown option $option"
+  printf -v "$name" '%s' "$value"
+done
+unset option value name option_names

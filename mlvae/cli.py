@@ -1,0 +1,98 @@
+"""The command ``mlvae``; it imports nothing heavy, so that ``mlvae env`` works anywhere."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import mlvae
+
+#: the extra that brings each optional module
+EXTRAS = {"pygraphviz": "graph", "espeakng_loader": "synthesis", "numba": "dev"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command with ``arguments``, by default those of the process.
+
+    What the user can mend (a wrong value, a file, a missing package) is one line on standard error.
+
+    Returns:
+        The exit status: 0, or 1 after an error. Wrong options exit with 2, as is usual.
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        return options.run(options)
+    except ImportError as error:
+        return _fail(_missing(error))
+    except (ValueError, OSError) as error:
+        return _fail(str(error))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="mlvae", description=mlvae.__doc__)
+    parser.add_argument("--version", action="version", version=f"mlvae {mlvae.__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    env = commands.add_parser(
+        "env", help="print the versions of what is installed, and in one line what is wrong"
+    )
+    env.set_defaults(run=_env)
+
+    graph = commands.add_parser("graph", help="draw the ML-FSA of a few units")
+    graph.add_argument(
+        "--units", required=True, help='symbols of the units, with spaces between: "n aa t"'
+    )
+    graph.add_argument("--svg", required=True, type=Path, metavar="PATH", help="file to write")
+    graph.add_argument(
+        "--form",
+        choices=("figure", "frames"),
+        default="figure",
+        help="figure: as the paper draws it; frames: as it is decoded, an arc a frame "
+        "(default: figure)",
+    )
+    graph.add_argument(
+        "--topology",
+        choices=("single", "ml"),
+        default="ml",
+        help="single: the canonical units only; ml: each may be mispronounced (default: ml)",
+    )
+    graph.set_defaults(run=_graph)
+    return parser
+
+
+def _env(options: argparse.Namespace) -> int:
+    from mlvae.environment import describe, diagnose, gather
+
+    facts = gather()
+    print(describe(facts))
+    return 1 if diagnose(facts) else 0
+
+
+def _graph(options: argparse.Namespace) -> int:
+    units = options.units.split()
+    if not units:
+        raise ValueError("--units holds no unit")
+    from mlvae.fsa.draw import draw_graph
+
+    draw_graph(units, options.svg, options.form, topology=options.topology)
+    print(options.svg)
+    return 0
+
+
+def _missing(error: ImportError) -> str:
+    module = (error.name or "").split(".")[0]
+    if module in EXTRAS:
+        return f"{module} is not installed: pip install 'mlvae[{EXTRAS[module]}]'"
+    first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return f"{first_line} (`mlvae env` says what is wrong with the environment)"
+
+
+def _fail(message: str) -> int:
+    print(f"mlvae: error: {message}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

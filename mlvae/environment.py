@@ -1,0 +1,284 @@
+"""Which versions are here, and what is wrong with them: ``mlvae env``.
+
+torch, k2, torchaudio and lhotse have to fit one another, and where they do not, importing them
+fails far from the cause. :func:`gather` looks at what is installed, also where it does not import;
+:func:`diagnose` judges what was found, and is a pure function so that every case has a test.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.machinery
+import importlib.metadata
+import importlib.util
+import platform
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import mlvae
+
+#: lhotse versions that break every sampler on torch 1
+BROKEN_LHOTSE = ("1.32.2", "1.33.0")
+
+
+@dataclass(frozen=True)
+class Package:
+    """One package as it was found.
+
+    Args:
+        version: None where the package is not installed.
+        error: first line of what importing it raised; None where it imports.
+    """
+
+    version: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What :func:`diagnose` judges.
+
+    Args:
+        python: version of the interpreter.
+        cuda: version of CUDA that torch was built for; None for a torch without.
+        cuda_devices: names of the devices that torch can use.
+        k2_torch: version of torch that k2 was built for, as in ``1.13.1+cu117``.
+        k2_cuda: version of CUDA that k2 was built for; empty for a k2 without.
+        k2_modules: file names of k2's compiled module, when none of them is for this Python.
+        torchaudio_torch: version of torch that torchaudio asks for; None where it asks for no
+            particular one.
+    """
+
+    python: str
+    torch: Package = Package()
+    k2: Package = Package()
+    torchaudio: Package = Package()
+    lhotse: Package = Package()
+    numpy: Package = Package()
+    cuda: str | None = None
+    cuda_devices: tuple[str, ...] = ()
+    k2_torch: str | None = None
+    k2_cuda: str | None = None
+    k2_modules: tuple[str, ...] = ()
+    torchaudio_torch: str | None = None
+
+
+def diagnose(facts: Facts) -> list[str]:
+    """Say what is wrong, a short phrase for each thing, the causes before what follows from them.
+
+    An error that another phrase already explains is not listed again.
+
+    Returns:
+        An empty list where everything fits and CUDA is there.
+    """
+    problems = _torch_problems(facts) + _k2_problems(facts) + _other_problems(facts)
+    if _works(facts.torch) and not facts.cuda_devices:
+        problems.append("no CUDA: everything will run on the CPU")
+    return problems
+
+
+def _torch_problems(facts: Facts) -> list[str]:
+    if facts.torch.version is None:
+        return ["no torch"]
+    problems = []
+    if _is_major(facts.numpy.version, 2) and _numbers(facts.torch.version) < (2, 3):
+        problems.append(
+            f"numpy {facts.numpy.version} with torch {facts.torch.version}: "
+            "torch before 2.3 needs numpy<2"
+        )
+    if facts.torch.error is not None:
+        problems.append(f"torch does not import: {facts.torch.error}")
+    return problems
+
+
+def _k2_problems(facts: Facts) -> list[str]:
+    if facts.k2.version is None:
+        return ["no k2"]
+    problems = []
+    if facts.k2_modules:
+        problems.append(
+            f"the k2 wheel holds a module for another Python ({', '.join(facts.k2_modules)}; "
+            f"this is Python {facts.python})"
+        )
+    torch = facts.torch.version
+    if torch and facts.k2_torch and _base(facts.k2_torch) != _base(torch):
+        problems.append(f"k2 is built for torch {_base(facts.k2_torch)}, but torch is {torch}")
+    elif facts.k2_cuda and facts.cuda and facts.k2_cuda != facts.cuda:
+        problems.append(
+            f"k2 is built for CUDA {facts.k2_cuda}, but torch {torch} for CUDA {facts.cuda}"
+        )
+    if facts.k2_cuda == "" and facts.cuda_devices:
+        problems.append("k2 is built for the CPU only, though CUDA is there")
+    if facts.k2.error is not None and _works(facts.torch) and not problems:
+        problems.append(f"k2 does not import: {facts.k2.error}")
+    return problems
+
+
+def _other_problems(facts: Facts) -> list[str]:
+    problems = []
+    torch = facts.torch.version
+    wanted = facts.torchaudio_torch
+    if facts.torchaudio.version is None:
+        problems.append("no torchaudio")
+    elif torch and wanted and _base(wanted) != _base(torch):
+        problems.append(
+            f"torchaudio {facts.torchaudio.version} is made for torch {wanted}, "
+            f"but torch is {torch}"
+        )
+    elif facts.torchaudio.error is not None and _works(facts.torch):
+        problems.append(f"torchaudio does not import: {facts.torchaudio.error}")
+    if facts.lhotse.version is None:
+        problems.append("no lhotse")
+    elif facts.lhotse.version in BROKEN_LHOTSE and _is_major(torch, 1):
+        problems.append(f"lhotse {facts.lhotse.version} does not work with torch {torch}")
+    elif facts.lhotse.error is not None and _works(facts.torch):
+        problems.append(f"lhotse does not import: {facts.lhotse.error}")
+    return problems
+
+
+def gather() -> Facts:
+    """Look at what is installed; raises nothing where things are missing or broken."""
+    torch, torch_module = _look("torch")
+    k2, _ = _look("k2")
+    torchaudio, _ = _look("torchaudio")
+    lhotse, _ = _look("lhotse")
+    numpy, _ = _look("numpy")
+    cuda, devices = None, ()
+    if torch_module is not None:
+        cuda = torch_module.version.cuda
+        devices = _cuda_devices(torch_module)
+    k2_torch, k2_cuda, k2_modules = _look_into_k2()
+    return Facts(
+        python=platform.python_version(),
+        torch=torch,
+        k2=k2,
+        torchaudio=torchaudio,
+        lhotse=lhotse,
+        numpy=numpy,
+        cuda=cuda,
+        cuda_devices=devices,
+        k2_torch=k2_torch,
+        k2_cuda=k2_cuda,
+        k2_modules=k2_modules,
+        torchaudio_torch=_torch_asked_for_by("torchaudio"),
+    )
+
+
+def describe(facts: Facts) -> str:
+    """Lay out the versions, one a line, and what is wrong in the last line."""
+    cuda = "torch is built without it" if facts.cuda is None else f"torch is built for {facts.cuda}"
+    cuda += "; " + (", ".join(facts.cuda_devices) or "no device")
+    if not _works(facts.torch):
+        cuda = "unknown without torch"
+    k2 = _version(facts.k2)
+    if facts.k2_torch:
+        built_cuda = f"CUDA {facts.k2_cuda}" if facts.k2_cuda else "the CPU"
+        k2 += f" (built for torch {facts.k2_torch}, {built_cuda})"
+    lines = [
+        ("python", facts.python),
+        ("mlvae", mlvae.__version__),
+        ("torch", _version(facts.torch)),
+        ("k2", k2),
+        ("lhotse", _version(facts.lhotse)),
+        ("torchaudio", _version(facts.torchaudio)),
+        ("numpy", _version(facts.numpy)),
+        ("CUDA", cuda),
+        ("wrong", "; ".join(diagnose(facts)) or "nothing"),
+    ]
+    return "\n".join(f"{name + ':':<12}{value}" for name, value in lines)
+
+
+def _works(package: Package) -> bool:
+    return package.version is not None and package.error is None
+
+
+def _version(package: Package) -> str:
+    if package.version is None:
+        return "not installed"
+    return package.version if package.error is None else f"{package.version} (does not import)"
+
+
+def _look(name: str) -> tuple[Package, ModuleType | None]:
+    """Import a package, and find its version where that fails."""
+    error = None
+    module = None
+    try:
+        module = importlib.import_module(name)
+    except Exception as exception:  # a broken binary may raise anything while it is loaded
+        error = (str(exception).strip() or type(exception).__name__).splitlines()[0]
+    version = getattr(module, "__version__", None)
+    if version is None:
+        try:
+            version = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            installed = module is not None or _spec(name) is not None
+            version = "of unknown version" if installed else None
+    return Package(version, error), module
+
+
+def _spec(name: str) -> importlib.machinery.ModuleSpec | None:
+    try:
+        return importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return None
+
+
+def _cuda_devices(torch: ModuleType) -> tuple[str, ...]:
+    try:
+        if not torch.cuda.is_available():
+            return ()
+        return tuple(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
+    except (RuntimeError, AssertionError):  # a driver that does not fit
+        return ()
+
+
+def _look_into_k2() -> tuple[str | None, str | None, tuple[str, ...]]:
+    """Read from k2's files what it was built for; importing it may be what fails.
+
+    Returns:
+        The version of torch, the version of CUDA (empty: without), and the names of the compiled
+        modules if none of them is for this Python.
+    """
+    spec = _spec("k2")
+    if spec is None or spec.origin is None:
+        return None, None, ()
+    folder = Path(spec.origin).parent
+    built = {}
+    source = folder / "torch_version.py"
+    if source.is_file():
+        text = source.read_text(encoding="utf-8")
+        built = dict(re.findall(r"^(k2_torch\w*)\s*=\s*[\"'](.*)[\"']", text, re.MULTILINE))
+    modules = sorted(path.name for path in folder.parent.glob("_k2.*"))
+    suitable = {f"_k2{suffix}" for suffix in importlib.machinery.EXTENSION_SUFFIXES}
+    if suitable.intersection(modules):
+        modules = []
+    return built.get("k2_torch_version"), built.get("k2_torch_cuda_version"), tuple(modules)
+
+
+def _torch_asked_for_by(name: str) -> str | None:
+    """The one version of torch that an installed package's metadata asks for, if it is one."""
+    try:
+        requirements = importlib.metadata.requires(name) or []
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    for requirement in requirements:
+        match = re.match(r"torch\s*\(?\s*==\s*([\w.+]+)\)?\s*(?:;|$)", requirement)
+        if match:
+            return match.group(1)
+    return None
+
+
+def _base(version: str) -> str:
+    """A version without what was built in: ``1.13.1+cu117`` is ``1.13.1``."""
+    return version.split("+")[0]
+
+
+def _numbers(version: str) -> tuple[int, int]:
+    match = re.match(r"(\d+)\.(\d+)", version)
+    return (int(match.group(1)), int(match.group(2))) if match else (0, 0)
+
+
+def _is_major(version: str | None, major: int) -> bool:
+    return version is not None and _numbers(version)[0] == major

@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# From a corpus to the table of how well mismatches were found, in seven stages:
+#
+#   0 prepare   recordings, and what is supposed to be said in each
+#   1 fbank     features
+#   2 units     the set of units and how frequent each is
+#   3 align     forced alignment, trained from a flat start
+#   4 train     ML-VAE
+#   5 localize  where each unit lies and whether it was mispronounced
+#   6 score     against the truth
+#
+# Without options it does all of them on synthetic speech. Each stage can be run by itself and again.
+
+set -euo pipefail
+
+# begin options
+recipe=audiomnist   # a folder of recipes/
+corpus=espeak       # which corpus of the recipe; names the folder of the data
+corpus_dir=         # folder of the corpus, for one that is on this machine already
+num_utterances=     # how many utterances to build from the corpus (default: the recipe decides)
+split=              # how training, validation and test are told apart (default: the recipe decides)
+stage=0             # first stage to run
+stop_stage=6        # last stage to run
+config=small        # a file of recipes/RECIPE/conf, without .yaml
+data_dir=data       # stages 0 to 2 write to DATA_DIR/CORPUS
+exp_dir=exp         # stages 3 to 6 write to EXP_DIR/RECIPE/CORPUS/CONFIG
+device=auto         # auto, cpu or cuda
+seed=0              # of everything random
+# end options
+
+root=$(dirname "$0")
+# shellcheck source=local/parse_options.sh
+source "$root/local/parse_options.sh"
+
+log() { echo "$(date '+%Y-%m-%d %H:%M:%S') $*"; }
+
+# names_in FOLDER END: the names in it that end in END, or hold a file END, without it.
+names_in() {
+  local path names=""
+  for path in "$1"/*"$2"; do
+    path=${path%"$2"}
+    [[ ! -e $path$2 ]] || names+=${names:+, }${path##*/}
+  done
+  echo "${names:-none}"
+}
+
+for option in stage stop_stage; do
+  [[ ${!option} =~ ^[0-6]$ ]] || usage_error "--${option//_/-} must be a number from 0 to 6, not '${!option}'"
+done
+((stage <= stop_stage)) || usage_error "--stage $stage is after --stop-stage $stop_stage"
+[[ $recipe =~ ^[A-Za-z0-9._-]+$ && -f $root/recipes/$recipe/prepare.py ]] ||
+  usage_error "there is no recipe '$recipe' (found: $(names_in "$root/recipes" /prepare.py))"
+conf=$root/recipes/$recipe/conf/$config.yaml
+[[ $config =~ ^[A-Za-z0-9._-]+$ && -f $conf ]] ||
+  usage_error "there is no config '$config' (found: $(names_in "$root/recipes/$recipe/conf" .yaml))"
+[[ $corpus =~ ^[A-Za-z0-9_][A-Za-z0-9._-]*$ ]] || usage_error "--corpus '$corpus' is no name for a folder"
+[[ -z $corpus_dir || -d $corpus_dir ]] || usage_error "--corpus-dir $corpus_dir is not a folder"
+[[ -z $num_utterances || $num_utterances =~ ^[1-9][0-9]*$ ]] ||
+  usage_error "--num-utterances must be a positive number, not '$num_utterances'"
+[[ $device =~ ^(auto|cpu|cuda)$ ]] || usage_error "--device must be auto, cpu or cuda, not '$device'"
+[[ $seed =~ ^[0-9]+$ ]] || usage_error "--seed must be a whole number, not '$seed'"
+[[ -n $data_dir && -n $exp_dir ]] || usage_error "--data-dir and --exp-dir must not be empty"
+
+python=$("$root/local/setup.sh")
+# The programs of this checkout go with the package of this checkout, whichever is installed.
+PYTHONPATH=$(cd "$root" && pwd)${PYTHONPATH:+:$PYTHONPATH}
+export PYTHONPATH
+
+data=$data_dir/$corpus
+exp=$exp_dir/$recipe/$corpus/$config
+
+# run_stage NUMBER NAME PROGRAM [OPTION ...]: if its turn has come, with a line before and after.
+run_stage() {
+  local number=$1 name=$2 program=$3 began=$SECONDS status=0
+  shift 3
+  ((stage <= number && number <= stop_stage)) || return 0
+  log "stage $number $name: start"
+  "$python" "$root/$program" "$@" || status=$?
+  if ((status)); then
+    log "stage $number $name: failed after $((SECONDS - began)) s (exit status $status)" >&2
+    exit "$status"
+  fi
+  log "stage $number $name: end, $((SECONDS - began)) s"
+}
+
+model_options=(--data-dir "$data" --exp-dir "$exp" --config "$conf" --device "$device" --seed "$seed")
+
+run_stage 0 prepare "recipes/$recipe/prepare.py" --corpus "$corpus" --data-dir "$data" --seed "$seed" \
+  ${corpus_dir:+--corpus-dir "$corpus_dir"} ${split:+--split "$split"} \
+  ${num_utterances:+--num-utterances "$num_utterances"}
+run_stage 1 fbank local/fbank.py --data-dir "$data"
+run_stage 2 units local/units.py --data-dir "$data"
+run_stage 3 align local/align.py "${model_options[@]}"
+run_stage 4 train local/train.py "${model_options[@]}"
+run_stage 5 localize local/localize.py "${model_options[@]}"
+run_stage 6 score local/score.py --data-dir "$data" --exp-dir "$exp" --seed "$seed"
