@@ -14,11 +14,11 @@ The graph is explained in :mod:`mlvae.fsa.compiler`, its scores in
 :mod:`mlvae.fsa.emissions`.
 """
 
-from mlvae.fsa.compiler import MlFsaCompiler
-from mlvae.fsa.emissions import Emissions
-from mlvae.fsa.layout import ColumnLayout
-from mlvae.fsa.search import UnitPosteriors, best_path, posteriors, too_short, total_scores
-from mlvae.fsa.spans import UnitSpan
+from .compiler import MlFsaCompiler
+from .emissions import Emissions
+from .layout import ColumnLayout
+from .search import UnitPosteriors, best_path, posteriors, too_short, total_scores
+from .spans import UnitSpan
 
 __all__ = [
     "ColumnLayout",

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mlvae.fsa.layout import KIND_SILENCE, KIND_UNIT, NONE, ColumnLayout
-from mlvae.fsa.slots import Slots
+from .layout import KIND_SILENCE, KIND_UNIT, NONE, ColumnLayout
+from .slots import Slots
 
 
 @dataclass

@@ -37,10 +37,10 @@ import k2
 import numpy as np
 import torch
 
-from mlvae.fsa.arcs import build_arcs
-from mlvae.fsa.emissions import Emissions, make_emissions
-from mlvae.fsa.layout import TOPOLOGIES, ColumnLayout
-from mlvae.fsa.slots import read_utterances
+from .arcs import build_arcs
+from .emissions import Emissions, make_emissions
+from .layout import TOPOLOGIES, ColumnLayout
+from .slots import read_utterances
 
 #: Arc attributes of every graph, all int32; they survive intersection and shortest path.
 ARC_ATTRIBUTES = (

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import k2
 import torch
 
-from mlvae.fsa.layout import ColumnLayout
+from .layout import ColumnLayout
 
 #: q(b_t = 1) and q(pi_t = 1) where the caller has no network for them.
 CONSTANT_BOUNDARY_RATE = 0.1

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import k2
 import torch
 
-from mlvae.fsa.emissions import Emissions
-from mlvae.fsa.layout import KIND_UNIT
-from mlvae.fsa.spans import UnitSpan, spans_of_paths
+from .emissions import Emissions
+from .layout import KIND_UNIT
+from .spans import UnitSpan, spans_of_paths
 
 # k2 prunes on forward-backward scores relative to the best path, so the best path itself survives
 # any beam that is clear of rounding error; a narrow one is several times faster.

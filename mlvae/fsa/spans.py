@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mlvae.fsa.layout import KIND_NAMES, KIND_UNIT, NONE
+from .layout import KIND_NAMES, KIND_UNIT, NONE
 
 
 class UnitSpan(NamedTuple):
