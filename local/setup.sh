@@ -78,7 +78,7 @@ imports_everything() {
   local python=$1 found error
   # shellcheck disable=SC2086  # one word a module
   found=$(installed_modules "$python" $modules) || return 1
-  found="$python"$'\n'"$found"
+  found="$python $found"
   if [[ -f $active_record && $(<"$active_record") == "$found" ]]; then
     return 0
   fi

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.shell_project import PYTHON, Project
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def project(tmp_path) -> Project:
+    return Project(tmp_path)
+
+
+def run(project: Project, *options: str) -> subprocess.CompletedProcess:
+    """Run run.sh; every stage is played by the interpreter."""
+    project.has("python3")
+    return project.run("run.sh", *options, KNOWS="yes")
+
+
+def stages(project: Project) -> list[str]:
+    return [call for call in project.calls("python3 ") if ".py" in call]
+
+
+def test_run_calls_all_stages_in_order(project):
+    result = run(project)
+    assert result.returncode == 0, result.stderr
+    data, exp = "data/espeak", "exp/audiomnist/espeak/small"
+    conf = "recipes/audiomnist/conf/small.yaml"
+    model = f"--data-dir {data} --exp-dir {exp} --config ./{conf} --device auto --seed 0"
+    assert [call.replace("python3 run.sh", "") for call in stages(project)] == [
+        "python3 ./recipes/audiomnist/prepare.py --corpus espeak --data-dir data/espeak --seed 0",
+        f"python3 ./local/fbank.py --data-dir {data}",
+        f"python3 ./local/units.py --data-dir {data}",
+        f"python3 ./local/align.py {model}",
+        f"python3 ./local/train.py {model}",
+        f"python3 ./local/localize.py {model}",
+        f"python3 ./local/score.py --data-dir {data} --exp-dir {exp} --seed 0",
+    ]
+    lines = result.stdout.splitlines()
+    assert len(lines) == 14
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d stage 1 fbank: start", lines[2])
+    assert re.fullmatch(r"[-\d]+ [:\d]+ stage 1 fbank: end, \d+ s", lines[3])
+
+
+def test_run_hands_the_options_on(project):
+    (project.root / "digits here").mkdir()
+    result = run(
+        project,
+        *("--corpus", "fsdd", "--corpus-dir", "digits here", "--num-utterances=30"),
+        *("--split", "speaker", "--seed", "7", "--device", "cpu", "--config", "paper"),
+        *("--data-dir", "d", "--exp-dir=e", "--stage", "0", "--stop-stage", "3"),
+    )
+    assert result.returncode == 0, result.stderr
+    calls = stages(project)
+    assert len(calls) == 4
+    assert calls[0].endswith(
+        "prepare.py --corpus fsdd --data-dir d/fsdd --seed 7 "
+        "--corpus-dir digits here --split speaker --num-utterances 30"
+    )
+    assert calls[3].endswith(
+        "--data-dir d/fsdd --exp-dir e/audiomnist/fsdd/paper "
+        "--config ./recipes/audiomnist/conf/paper.yaml --device cpu --seed 7"
+    )
+
+
+def test_run_does_the_asked_stages_only(project):
+    assert run(project, "--stage", "4", "--stop-stage", "5").returncode == 0
+    assert [re.search(r"(\w+)\.py", call).group(1) for call in stages(project)] == [
+        "train",
+        "localize",
+    ]
+
+
+def test_run_stops_with_the_status_of_a_failed_stage(project):
+    text = PYTHON.replace("*/failing.py*)", "*/units.py*)")
+    project.has("python3")
+    project.script(project.bin / "python3", text)
+    result = project.run("run.sh", KNOWS="yes")
+    assert result.returncode == 3
+    assert re.search(r"stage 2 units: failed after \d+ s \(exit status 3\)", result.stderr)
+    assert "units" in stages(project)[-1]
+
+
+def test_run_sets_up_first_and_uses_what_it_made(project):
+    project.has("python3", "uv")
+    result = project.run("run.sh", "--stage", "6")
+    assert result.returncode == 0, result.stderr
+    assert len(project.calls("uv")) == 3
+    assert project.calls("python ./local/score.py")
+
+
+def test_run_does_no_stage_where_the_setup_fails(project):
+    project.has("python3", "uv")
+    assert project.run("run.sh", FAIL="--require-hashes").returncode == 1
+    assert project.calls("python ./") == []
+
+
+def test_help_lists_every_option(project):
+    result = run(project, "--help")
+    assert result.returncode == 0
+    block = (ROOT / "run.sh").read_text().split("# begin options\n")[1].split("# end options")[0]
+    names = re.findall(r"(?m)^([a-z_]+)=", block)
+    assert len(names) == len(block.splitlines()) > 10
+    for name in names:
+        assert f"\n  --{name.replace('_', '-')} " in result.stdout
+    assert "(default: audiomnist)" in result.stdout
+    assert project.calls("python3") == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--nonsense", "1"], "unknown option --nonsense"),
+        (["--nonsense"], "unknown option --nonsense"),
+        (["--PATH=x"], "unknown option --PATH"),
+        (["--root", "x"], "unknown option --root"),
+        (["--stage"], "--stage needs a value"),
+        (["--split", "--seed", "1"], "--split needs a value"),
+        (["fsdd"], "unexpected argument fsdd"),
+        (["--stage", "7"], "--stage must be a number from 0 to 6"),
+        (["--stage", "two"], "--stage must be a number from 0 to 6"),
+        (["--stop-stage=-1"], "--stop-stage must be a number from 0 to 6"),
+        (["--stage", "4", "--stop-stage", "3"], "--stage 4 is after --stop-stage 3"),
+        (["--recipe", "timit"], "there is no recipe 'timit' (found: audiomnist)"),
+        (["--recipe", "../recipes/audiomnist"], "there is no recipe"),
+        (["--config", "huge"], "there is no config 'huge' (found: paper, small)"),
+        (["--corpus", "a/b"], "--corpus 'a/b' is no name for a folder"),
+        (["--corpus-dir", "/not/there"], "--corpus-dir /not/there is not a folder"),
+        (["--num-utterances", "0"], "--num-utterances must be a positive number"),
+        (["--device", "gpu"], "--device must be auto, cpu or cuda"),
+        (["--seed", "x"], "--seed must be a whole number"),
+        (["--exp-dir", ""], "must not be empty"),
+    ],
+)
+def test_a_wrong_option_stops_before_any_work(project, options, message):
+    result = run(project, *options)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert project.calls("python3") == []
