@@ -124,18 +124,20 @@ find_uv() {
 
 # Prints a Python 3.10: on PATH, or in a pyenv installation, or the bare version for uv to find one.
 find_python310() {
-  local name path
+  local name path folder
   for name in ${PYTHON:+"$PYTHON"} python3.10 python3 python; do
     if path=$(working_command "$name") && is_python310 "$path"; then
       echo "$path"
       return
     fi
   done
-  for path in "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.10*/bin/python3.10 "$HOME"/.pyenv/versions/3.10*/bin/python3.10; do
-    if [[ -x $path ]] && is_python310 "$path"; then
-      echo "$path"
-      return
-    fi
+  for folder in "${PYENV_ROOT:-/none}" "${HOME:-}/.pyenv"; do
+    for path in "$folder"/versions/3.10*/bin/python3.10; do
+      if [[ -x $path ]] && is_python310 "$path"; then
+        echo "$path"
+        return
+      fi
+    done
   done
   echo 3.10
 }
@@ -190,8 +192,11 @@ make_venv() {
   hand_pip_settings_to_uv
   export UV_HTTP_TIMEOUT=${UV_HTTP_TIMEOUT:-300} # seconds; torch alone is 900 MB
   log "making .venv with $uv and Python $python; about 4 GB are installed, which takes a minute or more"
-  "$uv" venv --python "$python" "$venv" >&2 </dev/null || fail "uv could not make .venv with Python $python" \
-    "(no Python 3.10 is on PATH or in a pyenv folder if this says just 3.10, and uv could not bring one)"
+  if ! "$uv" venv --python "$python" "$venv" >&2 </dev/null; then
+    [[ $python != 3.10 ]] || fail "no Python 3.10 is on PATH or in a pyenv folder, and uv could not bring one" \
+      "(its message is above); install Python 3.10, or set PYTHON to one, then run this again"
+    fail "uv could not make .venv with $python (its message is above)"
+  fi
   echo unfinished >"$stamp"
   "$uv" pip install --python "$venv/bin/python" --require-hashes -r "$root/requirements.lock" >&2 </dev/null ||
     fail "uv could not install requirements.lock (its message is above); run the same command to try again"

@@ -196,6 +196,8 @@ def test_python310_is_looked_for_in_pyenv(project):
     project.script(project.bin / "python3.10", "#!/usr/bin/env bash\nexit 127\n")
     assert project.run(SETUP).returncode == 0
     assert project.calls("uv venv --python 3.10 ")
+    shutil.rmtree(project.root / ".venv")
+    assert "no Python 3.10 is on PATH" in project.run(SETUP, FAIL="venv").stderr
     folder = project.root.parent / "pyenv" / "versions" / "3.10.9" / "bin"
     folder.mkdir(parents=True)
     shutil.copy(project.fakes / "python", folder / "python3.10")
