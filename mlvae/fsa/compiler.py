@@ -23,10 +23,10 @@ paper's weights for that frame::
         start(c*)                        start(c*) = q(y!=c)/p(!c)   * q(b=1) * q(pi=1)
 
 From one form to the other: a stretch of n frames of unit c, read along the arcs
-``start hold ... hold``, is the paper's ``R c (H c)^(n-1) S`` (or ``W c* (H c*)^(n-1) S``). The paper
-lets S leave at the last frame of a unit, while its definition of b has b_t = 1 at the first; here
-q(b=1) is charged at the first frame, and q(pi) once a unit with it. :mod:`mlvae.fsa.figure` has the
-six-state form as a k2.Fsa, and the tests show that both accept the same sequences.
+``start hold ... hold``, is the paper's ``R c (H c)^(n-1) S`` (or ``W c* (H c*)^(n-1) S``). The
+paper lets S leave at the last frame of a unit, while its definition of b has b_t = 1 at the first;
+here q(b=1) is charged at the first frame, and q(pi) once a unit with it. :mod:`mlvae.fsa.figure`
+has the six-state form as a k2.Fsa, and the tests show that both accept the same sequences.
 """
 
 from __future__ import annotations

@@ -126,8 +126,8 @@ def make_emissions(
     order = torch.sort(num_frames, descending=True, stable=True).indices
     segments = torch.zeros(batch, 3, dtype=torch.int32)
     segments[:, 0] = order
-    # k2 refuses empty segments. One frame stands in for none; it is never used, because every
-    # unit needs a frame and such an utterance is reported as too short.
+    # k2 refuses empty segments. One frame stands in for none; what is found on it is dropped,
+    # because every unit needs a frame and such an utterance is reported as too short.
     segments[:, 2] = num_frames[order].clamp(min=1)
     return Emissions(k2.DenseFsaVec(columns, segments), order, num_frames, layout, list(names))
 
@@ -181,9 +181,10 @@ def _columns(
 def _log_sum_of_others(log_probs: torch.Tensor, num_units: int) -> torch.Tensor:
     """For each unit, log of the probability of all other units, floored at 1e-5.
 
-    Computed as total minus own in double precision. With probabilities at most 1 and the floor far
-    above the rounding error of 1e-16, this equals a logsumexp over the others, and the gradient
-    with respect to the others stays exact when the unit itself is saturated.
+    Computed as total minus own in double precision: with probabilities at most 1 and the floor far
+    above the rounding error of 1e-16, this equals a logsumexp over the others. The floor holds for
+    the value alone. The gradient stays that of the logsumexp, so that an estimator which is all
+    but sure of a unit can still be told that it is wrong.
 
     Args:
         log_probs: (..., N * S), unit by unit.
@@ -194,7 +195,16 @@ def _log_sum_of_others(log_probs: torch.Tensor, num_units: int) -> torch.Tensor:
     """
     probs = log_probs.double().exp().unflatten(-1, (num_units, -1)).sum(-1)
     others = probs.sum(-1, keepdim=True) - probs
-    return others.clamp(min=MISMATCH_FLOOR).log().float()
+    result = others.clamp(min=MISMATCH_FLOOR).log()
+    below = others < MISMATCH_FLOOR
+    if probs.requires_grad and bool(below.any()):
+        # Total minus own leaves nothing but rounding error for the likeliest unit.
+        likeliest = torch.zeros_like(below).scatter(-1, probs.argmax(-1, keepdim=True), True)
+        rest = probs.masked_fill(likeliest, 0).sum(-1, keepdim=True)
+        unfloored = torch.where(likeliest, rest, others).clamp(min=1e-300).log()
+        floored = unfloored - unfloored.detach() + math.log(MISMATCH_FLOOR)
+        result = torch.where(below, floored, result)
+    return result.float()
 
 
 def _prior(log_posteriors: torch.Tensor, log_prior: torch.Tensor | None) -> torch.Tensor:
@@ -219,7 +229,11 @@ def _share_blank(
     keep = [column for column in range(log_posteriors.shape[-1]) if column != blank]
     log_prior = log_prior[keep].log_softmax(-1)
     shared = log_posteriors[..., blank : blank + 1] + log_prior
-    return torch.logaddexp(log_posteriors[..., keep], shared), log_prior
+    kept = log_posteriors[..., keep]
+    # The gradient of logaddexp(-inf, -inf) is NaN.
+    impossible = torch.isneginf(kept) & torch.isneginf(shared)
+    total = torch.logaddexp(kept.masked_fill(impossible, 0), shared)
+    return total.masked_fill(impossible, -math.inf), log_prior
 
 
 def _checked_shapes(
@@ -298,7 +312,7 @@ def _checked_values(
         else:
             reason = f"has {value:.4g}, above log 1 = 0: log-probabilities are wanted, not logits"
         raise ValueError(f"{names[index]}: {what} {reason} at frame {frame}")
-    if not finite.all():
+    if not valid.all():
         # Padding may hold anything, but must not reach gradients as NaN.
         values = torch.where(valid.unsqueeze(2), values, values.new_zeros(()))
     return values

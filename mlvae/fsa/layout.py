@@ -15,7 +15,7 @@ TOPOLOGIES = ("single", "ml")
 KIND_NAMES = ("unit", "silence", "filler")
 KIND_UNIT, KIND_SILENCE, KIND_FILLER = range(3)
 
-#: Value of the arc attributes ``unit``, ``heard``, ``unit_pos`` and ``word_pos`` where none applies.
+#: Value of the arc attributes unit, heard, unit_pos and word_pos where none applies.
 NONE = -1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass
 
 import k2
@@ -81,6 +82,8 @@ def best_path(graphs: k2.Fsa, emissions: Emissions) -> list[list[UnitSpan]]:
         )
     results = _read_paths(paths, graphs, emissions)
     short = set(too_short(graphs, emissions))
+    for index in short:
+        results[index] = []  # without a frame, the one that stands in for it has been read
     for beam in WIDER_BEAMS:
         missing = [index for index, spans in enumerate(results) if not spans and index not in short]
         if not missing:
@@ -179,12 +182,13 @@ def total_scores(
     Raises:
         ValueError: as :func:`best_path`.
     """
-    _, bare = _prepared(graphs, emissions)
+    graphs, bare = _prepared(graphs, emissions)
     beam = output_beam if log_semiring else BEST_PATH_BEAM
     lattice = k2.intersect_dense(bare, emissions.dense, output_beam=beam)
     scores = lattice.get_tot_scores(log_semiring=log_semiring, use_double_scores=True)
     inverse = torch.argsort(emissions.order).to(scores.device)
-    return scores.float()[inverse]
+    short = torch.tensor(too_short(graphs, emissions), dtype=torch.int64, device=scores.device)
+    return scores.float()[inverse].index_fill(0, short, -math.inf)
 
 
 def _prepared(graphs: k2.Fsa, emissions: Emissions) -> tuple[k2.Fsa, k2.Fsa]:

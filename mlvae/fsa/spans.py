@@ -24,7 +24,7 @@ class UnitSpan(NamedTuple):
         mispronounced: whether the path says that something else was spoken.
         heard: what was spoken; equal to ``unit`` where correct, -1 where the topology cannot say.
         score: natural-log score of the path over these frames.
-        word: index of the word; equal to ``position`` for utterances compiled from plain unit lists.
+        word: index of the word; equal to ``position`` for plain unit lists.
         slot: the unit's ``unit_pos`` in the graph, which indexes the result of ``posteriors``;
             equal to ``position`` unless words have alternative pronunciations.
     """

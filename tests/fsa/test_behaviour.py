@@ -1,0 +1,257 @@
+"""What a user may rely on: ties, order of a batch, equal neighbours, weights, padding."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlvae.fsa import MlFsaCompiler, best_path, posteriors, too_short, total_scores
+from tests.fsa.cases import NUM_UNITS, random_case
+
+
+def _uniform(batch: int, frames: int, columns: int = NUM_UNITS, device="cpu") -> torch.Tensor:
+    return torch.full((batch, frames, columns), -math.log(columns), device=device)
+
+
+def _log_probs_of_one(rate: torch.Tensor) -> torch.Tensor:
+    return torch.stack([1 - rate, rate], dim=-1).log()
+
+
+@pytest.mark.parametrize("states", [1, 2])
+@pytest.mark.parametrize("silence", [False, True])
+@pytest.mark.parametrize("boundaries", ["equal", "random"])
+def test_ties_go_to_correct(states, silence, boundaries, device):
+    """Uniform posteriors and q(pi) = 1/2: both branches of every unit score the same."""
+    compiler = MlFsaCompiler(NUM_UNITS, "ml", states_per_unit=states, silence=silence)
+    columns = compiler.layout.num_posteriors
+    frames = 9
+    posteriors_ = _uniform(2, frames, columns, device)
+    even = torch.full((2, frames, 2), math.log(0.5), device=device)
+    boundary = even
+    if boundaries == "random":
+        generator = torch.Generator().manual_seed(states)
+        boundary = torch.randn(2, frames, 2, generator=generator).log_softmax(-1).to(device)
+    emissions = compiler.emissions(
+        posteriors_,
+        torch.tensor([frames, frames - 1]),
+        log_prior=posteriors_[0, 0],
+        log_boundary=boundary,
+        log_correctness=even,
+    )
+    graphs = compiler.compile([[0, 1, 1], [3, 2]])
+    for spans in best_path(graphs, emissions):
+        for span in spans:
+            # A shorter span leaves no room for the states of a correct unit.
+            assert not (span.mispronounced and span.end - span.start >= states), spans
+
+
+def test_equal_neighbours_stay_two(device):
+    compiler = MlFsaCompiler(NUM_UNITS, "ml")
+    emissions = compiler.emissions(_uniform(2, 8, device=device), torch.tensor([8, 8]))
+    for spans, units in zip(
+        best_path(compiler.compile([[2, 2, 2], [1, 1]]), emissions), ([2, 2, 2], [1, 1])
+    ):
+        assert [span.unit for span in spans] == units
+        assert [span.position for span in spans] == list(range(len(units)))
+
+
+def test_permuted_batch_gives_permuted_answers(device):
+    case = random_case(5, batch=12, max_frames=15, inputs="boundary and correctness", silence=True)
+    emissions = case.emissions(device)
+    paths = best_path(case.graphs(), emissions)
+    probabilities = posteriors(case.graphs(), emissions, frames=True)
+    totals = total_scores(case.graphs(), emissions)
+    order = torch.randperm(12, generator=torch.Generator().manual_seed(1))
+    case.utterances = [case.utterances[i] for i in order]
+    case.log_posteriors = case.log_posteriors[order]
+    case.num_frames = case.num_frames[order]
+    case.options = {name: value[order] for name, value in case.options.items()}
+    emissions = case.emissions(device)
+    assert best_path(case.graphs(), emissions) == [paths[i] for i in order]
+    torch.testing.assert_close(total_scores(case.graphs(), emissions), totals[order.to(device)])
+    for found, i in zip(posteriors(case.graphs(), emissions, frames=True), order):
+        torch.testing.assert_close(found.mispronounced, probabilities[i].mispronounced)
+        torch.testing.assert_close(found.occupancy, probabilities[i].occupancy)
+
+
+def test_alone_equals_in_a_batch(device):
+    case = random_case(8, batch=10, max_frames=15, inputs="boundary and correctness", silence=True)
+    emissions = case.emissions(device)
+    together = best_path(case.graphs(), emissions)
+    probabilities = posteriors(case.graphs(), emissions)
+    totals = total_scores(case.graphs(), emissions)
+    for index, frames in enumerate(case.num_frames.tolist()):
+        graph = case.compiler.compile([case.utterances[index]])
+        alone = case.compiler.emissions(
+            case.log_posteriors[index : index + 1, :frames].to(device),
+            torch.tensor([frames]),
+            **{
+                name: value[index : index + 1, :frames].to(device)
+                for name, value in case.options.items()
+            },
+        )
+        assert best_path(graph, alone) == [together[index]]
+        torch.testing.assert_close(total_scores(graph, alone)[0], totals[index])
+        torch.testing.assert_close(
+            posteriors(graph, alone)[0].mispronounced, probabilities[index].mispronounced
+        )
+
+
+def test_boundaries_are_where_the_detector_puts_them(device):
+    """Fails if the weights of holding and starting are swapped."""
+    rate = torch.full((1, 12), 0.1, device=device)
+    rate[0, [0, 4, 9]] = 0.9
+    compiler = MlFsaCompiler(NUM_UNITS, "ml")
+    graphs = compiler.compile([[0, 1, 2]])
+
+    def starts(log_boundary):
+        emissions = compiler.emissions(
+            _uniform(1, 12, device=device), torch.tensor([12]), log_boundary=log_boundary
+        )
+        return [span.start for span in best_path(graphs, emissions)[0]]
+
+    boundary = _log_probs_of_one(rate)
+    assert starts(boundary) == [0, 4, 9]
+    assert starts(boundary.flip(-1)) != [0, 4, 9]
+
+
+def test_start_of_the_first_frame_is_certain(device):
+    """q(b) of frame 0 is not read."""
+    rate = torch.rand(1, 6, generator=torch.Generator().manual_seed(0)).clamp(0.05, 0.95)
+    compiler = MlFsaCompiler(NUM_UNITS, "ml")
+    graphs = compiler.compile([[0, 1]])
+    scores = []
+    for first in (0.01, 0.99):
+        rate[0, 0] = first
+        emissions = compiler.emissions(
+            _uniform(1, 6, device=device),
+            torch.tensor([6]),
+            log_boundary=_log_probs_of_one(rate).to(device),
+        )
+        scores.append(float(total_scores(graphs, emissions)))
+    assert scores[0] == scores[1]
+
+
+def test_correctness_is_charged_once_a_unit(device):
+    """Holding a mispronounced unit longer costs no further q(pi)."""
+    compiler = MlFsaCompiler(NUM_UNITS, "ml")
+    correctness = _log_probs_of_one(torch.full((1, 9), 0.001, device=device))
+    certain = _log_probs_of_one(torch.full((1, 9), 0.5, device=device))
+    units = torch.full((1, 9), 3)
+    heard = torch.nn.functional.one_hot(units, NUM_UNITS).float() * 2
+    emissions = compiler.emissions(
+        heard.log_softmax(-1).to(device),
+        torch.tensor([9]),
+        log_boundary=certain,
+        log_correctness=correctness,
+    )
+    (span,) = best_path(compiler.compile([[0]]), emissions)[0]
+    assert span.mispronounced
+    assert (span.start, span.end, span.unit, span.heard) == (0, 9, 0, -1)
+
+
+def test_ctc_posteriors_with_blank(device):
+    """Spikes between blanks: of a correct sentence nothing is flagged, else what is wrong."""
+    compiler = MlFsaCompiler(NUM_UNITS, "ml")
+    text = [0, 1, 2, 3, 1]
+    frames, spikes = 40, [3, 11, 17, 26, 35]
+    blank = NUM_UNITS
+
+    def log_posteriors(heard):
+        probabilities = torch.full((frames, NUM_UNITS + 1), 0.001)
+        probabilities[:, blank] = 1 - 0.001 * NUM_UNITS
+        for frame, unit in zip(spikes, heard):
+            probabilities[frame] = 0.01
+            probabilities[frame, unit] = 1 - 0.01 * NUM_UNITS
+        return probabilities.log()
+
+    batch = torch.stack([log_posteriors(text), log_posteriors([0, 1, 0, 3, 1])]).to(device)
+    emissions = compiler.emissions(batch, torch.tensor([frames, frames]), blank=blank)
+    graphs = compiler.compile([text, text])
+    correct, wrong = best_path(graphs, emissions)
+    assert [span.mispronounced for span in correct] == [False] * 5
+    assert [span.mispronounced for span in wrong] == [False, False, True, False, False]
+    for spans in (correct, wrong):
+        assert all(span.start <= spike < span.end for span, spike in zip(spans, spikes))
+    probabilities = posteriors(graphs, emissions)
+    assert probabilities[0].mispronounced.max() < 0.1
+    assert probabilities[1].mispronounced[2] > 0.5
+    assert probabilities[1].mispronounced[[0, 1, 3, 4]].max() < 0.1
+
+
+@pytest.mark.parametrize("blank", [None, 2])
+def test_content_of_padding_changes_nothing(blank, device):
+    case = random_case(3, batch=4, max_frames=9, inputs="boundary and correctness")
+    columns = NUM_UNITS + (blank is not None)
+    generator = torch.Generator().manual_seed(0)
+    inputs = {
+        "log_posteriors": torch.randn(4, 9, columns, generator=generator).log_softmax(-1),
+        **case.options,
+    }
+    num_frames = torch.tensor([9, 4, 3, 6])
+    padding = torch.arange(9) >= num_frames[:, None]
+
+    def answers(fill):
+        tensors = {
+            name: torch.where(padding[..., None], torch.tensor(fill), value)
+            .to(device)
+            .requires_grad_()
+            for name, value in inputs.items()
+        }
+        emissions = case.compiler.emissions(num_frames=num_frames, blank=blank, **tensors)
+        totals = total_scores(case.graphs(), emissions)
+        totals.sum().backward()
+        return (
+            best_path(case.graphs(), emissions),
+            totals.detach(),
+            [tensor.grad for tensor in tensors.values()],
+        )
+
+    paths, totals, gradients = answers(-1.0)
+    for gradient in gradients:
+        assert gradient[padding].eq(0).all()
+        assert gradient[~padding].ne(0).any()
+    for fill in (math.nan, -math.inf, math.inf, 1e30, -1e30):
+        paths_, totals_, gradients_ = answers(fill)
+        assert paths_ == paths
+        assert torch.equal(totals_, totals)
+        for gradient, expected in zip(gradients_, gradients):
+            assert torch.equal(gradient, expected)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    units=st.lists(st.lists(st.integers(0, NUM_UNITS - 1), min_size=1, max_size=6), min_size=1),
+    seed=st.integers(0, 2**31 - 1),
+    topology=st.sampled_from(["single", "ml"]),
+    states=st.integers(1, 3),
+    silence=st.booleans(),
+    data=st.data(),
+)
+def test_spans_tile_the_utterance(units, seed, topology, states, silence, data, device):
+    compiler = MlFsaCompiler(NUM_UNITS, topology, states_per_unit=states, silence=silence)
+    num_frames = torch.tensor([data.draw(st.integers(0, 24)) for _ in units])
+    generator = torch.Generator().manual_seed(seed)
+    scores = 3 * torch.randn(len(units), 24, compiler.layout.num_posteriors, generator=generator)
+    emissions = compiler.emissions(scores.log_softmax(-1).to(device), num_frames)
+    graphs = compiler.compile(units)
+    short = too_short(graphs, emissions)
+    fewest = states if topology == "single" else 1
+    assert short == [i for i, u in enumerate(units) if num_frames[i] < len(u) * fewest]
+    for index, spans in enumerate(best_path(graphs, emissions)):
+        if index in short:
+            assert spans == []
+            continue
+        assert [span.unit for span in spans if span.kind == "unit"] == units[index]
+        assert spans[0].start == 0
+        assert spans[-1].end == num_frames[index]
+        for previous, span in zip(spans, spans[1:]):
+            assert previous.end == span.start
+        for span in spans:
+            enough = states if span.kind == "unit" and not span.mispronounced else 1
+            assert span.end - span.start >= enough
+            assert span.kind == "unit" or silence
