@@ -54,7 +54,7 @@ conf=$root/recipes/$recipe/conf/$config.yaml
 [[ $config =~ ^[A-Za-z0-9._-]+$ && -f $conf ]] ||
   usage_error "there is no config '$config' (found: $(names_in "$root/recipes/$recipe/conf" .yaml))"
 [[ $corpus =~ ^[A-Za-z0-9_][A-Za-z0-9._-]*$ ]] || usage_error "--corpus '$corpus' is no name for a folder"
-[[ -z $corpus_dir || -d $corpus_dir ]] || usage_error "--corpus-dir $corpus_dir is not a folder"
+[[ ! -e $corpus_dir || -d $corpus_dir ]] || usage_error "--corpus-dir $corpus_dir is not a folder"
 [[ -z $num_utterances || $num_utterances =~ ^[1-9][0-9]*$ ]] ||
   usage_error "--num-utterances must be a positive number, not '$num_utterances'"
 [[ $device =~ ^(auto|cpu|cuda)$ ]] || usage_error "--device must be auto, cpu or cuda, not '$device'"

@@ -130,7 +130,7 @@ def test_help_lists_every_option(project):
         (["--recipe", "../recipes/audiomnist"], "there is no recipe"),
         (["--config", "huge"], "there is no config 'huge' (found: paper, small)"),
         (["--corpus", "a/b"], "--corpus 'a/b' is no name for a folder"),
-        (["--corpus-dir", "/not/there"], "--corpus-dir /not/there is not a folder"),
+        (["--corpus-dir", "run.sh"], "--corpus-dir run.sh is not a folder"),
         (["--num-utterances", "0"], "--num-utterances must be a positive number"),
         (["--device", "gpu"], "--device must be auto, cpu or cuda"),
         (["--seed", "x"], "--seed must be a whole number"),
