@@ -1,0 +1,162 @@
+"""What training reads: batches of features and canonical units of lhotse cuts."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+import torchaudio
+from lhotse import CutSet
+from lhotse.cut import Cut
+from lhotse.dataset import DynamicBucketingSampler, SimpleCutSampler
+from lhotse.dataset.sampling.base import CutSampler
+from torch.utils.data import Dataset
+
+from mlvae.data.clips import SkipReport
+from mlvae.data.units import UnitTable, canonical_units
+
+
+def load_cuts(path: Path) -> CutSet:
+    """Read a manifest of cuts into memory.
+
+    Raises:
+        ValueError: if there is no such file; names the stage to run.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"no manifest {path}: run the stage before this one")
+    return CutSet.from_file(path).to_eager()
+
+
+def usable_cuts(cuts: CutSet, table: UnitTable, report: SkipReport) -> CutSet:
+    """The cuts that a model can read: with features, and canonical units of the table.
+
+    The others are reported as skipped with a reason; those that stay are not counted yet.
+    """
+    kept = []
+    for cut in cuts:
+        try:
+            units = table.ids(canonical_units(cut), cut.id)
+            if not cut.has_features:
+                raise ValueError(f"{cut.id}: no features")
+            if cut.num_frames < len(units):
+                raise ValueError(f"{cut.id}: {cut.num_frames} frames for {len(units)} units")
+        except ValueError as error:
+            report.skip(cut.id, str(error))
+        else:
+            kept.append(cut)
+    return CutSet.from_cuts(kept)
+
+
+class UnitDataset(Dataset):
+    """Batches in lhotse's manner: indexed by a CutSet, which a sampler gives.
+
+    Features are normalised by the cut's own mean over its frames, so that a cut gets the same
+    numbers alone and in any batch (variance is the model's business). With ``deltas`` the first
+    and second differences over time of the normalised features are appended.
+
+    Example:
+        >>> cuts = load_cuts(Path("data/fsdd/fbank/cuts_train.jsonl.gz"))
+        >>> dataset = UnitDataset(UnitTable.load(Path("data/fsdd/units/tokens.txt")))
+        >>> for batch_cuts in make_sampler(cuts, max_frames=10000, shuffle=True, seed=0):
+        ...     batch = dataset[batch_cuts]
+
+    Args:
+        table: ids of the canonical units.
+        deltas: whether to append deltas and delta-deltas (three times as many dimensions).
+        cache: whether to keep the features of a cut in memory once they have been read.
+    """
+
+    def __init__(self, table: UnitTable, deltas: bool = False, cache: bool = True):
+        self.table = table
+        self.deltas = deltas
+        self._cache: dict[str, torch.Tensor] | None = {} if cache else None
+
+    def __getitem__(self, cuts: CutSet) -> dict[str, Any]:
+        """One batch.
+
+        Returns:
+            ``features``: (B, T, F) float32, zero after the end of a cut; ``num_frames``: (B,)
+            int64; ``units``: B lists of unit ids; ``cut_ids``: B strings. In the order of ``cuts``.
+
+        Raises:
+            ValueError: if a cut has no features or no units, or a unit is not in the table;
+                names the cut.
+        """
+        cuts = list(cuts)
+        units = [self.table.ids(canonical_units(cut), cut.id) for cut in cuts]
+        features = [self.features(cut) for cut in cuts]
+        return {
+            "features": torch.nn.utils.rnn.pad_sequence(features, batch_first=True),
+            "num_frames": torch.tensor([len(f) for f in features], dtype=torch.int64),
+            "units": units,
+            "cut_ids": [cut.id for cut in cuts],
+        }
+
+    def features(self, cut: Cut) -> torch.Tensor:
+        """Normalised features (num_frames, F) float32 of one cut.
+
+        Raises:
+            ValueError: if the cut has no features.
+        """
+        if self._cache is not None and cut.id in self._cache:
+            return self._cache[cut.id]
+        if not cut.has_features:
+            raise ValueError(f"{cut.id}: no features, run stage 1")
+        features = torch.from_numpy(cut.load_features()).to(torch.float32)
+        features = features - features.mean(dim=0)
+        if self.deltas:
+            features = append_deltas(features)
+        if self._cache is not None:
+            self._cache[cut.id] = features
+        return features
+
+
+def append_deltas(features: torch.Tensor) -> torch.Tensor:
+    """Append deltas and delta-deltas (window of 5 frames): (T, F) to (T, 3 F)."""
+    static = features.T  # torchaudio wants time last
+    delta = torchaudio.functional.compute_deltas(static)
+    return torch.cat([static, delta, torchaudio.functional.compute_deltas(delta)]).T.contiguous()
+
+
+def make_sampler(
+    cuts: CutSet, max_frames: int, shuffle: bool, seed: int = 0, frame_shift: float = 0.01
+) -> CutSampler:
+    """Batches of cuts of similar length, at most ``max_frames`` with the padding counted.
+
+    (Times are compared, so that rounding may add half a frame a cut.) Every cut comes once an
+    epoch; a cut longer than ``max_frames`` is a batch of its own. Shuffled batches depend on
+    ``seed`` and on the epoch that the sampler's ``set_epoch`` was given, and on nothing else;
+    without shuffling cuts come in the order of falling length.
+
+    Args:
+        cuts: in memory.
+        max_frames: largest number of frames of a batch, B times the longest T.
+        shuffle: whether to draw batches at random.
+        seed: of the drawing.
+        frame_shift: seconds a frame.
+
+    Raises:
+        ValueError: if there is no cut.
+    """
+    if len(cuts) == 0:
+        raise ValueError("no cut to make batches of")
+    max_duration = max_frames * frame_shift
+    if not shuffle:
+        return SimpleCutSampler(cuts.sort_by_duration(), max_duration=max_duration, shuffle=False)
+    num_buckets = min(10, len(cuts) // 20)
+    if num_buckets < 2:
+        return SimpleCutSampler(cuts, max_duration=max_duration, shuffle=True, seed=seed)
+    with warnings.catch_warnings():
+        # lhotse recommends lazy manifests for corpora that do not fit into memory; ours do.
+        warnings.filterwarnings("ignore", message=".*eagerly read CutSet.*")
+        return DynamicBucketingSampler(
+            cuts,
+            max_duration=max_duration,
+            num_buckets=num_buckets,
+            shuffle=True,
+            seed=seed,
+            sync_buckets=False,  # synchronised buckets come in the same order every epoch
+        )
