@@ -75,21 +75,23 @@ def best_path(graphs: k2.Fsa, emissions: Emissions) -> list[list[UnitSpan]]:
         ValueError: the graphs are not those of the emissions' compiler, or the batch is too large.
     """
     graphs, bare = _prepared(graphs, emissions)
-    with torch.no_grad():
-        paths = k2.shortest_path(
-            k2.intersect_dense(bare, emissions.dense, output_beam=BEST_PATH_BEAM),
-            use_double_scores=True,
-        )
-    results = _read_paths(paths, graphs, emissions)
     short = set(too_short(graphs, emissions))
-    for index in short:
-        results[index] = []  # without a frame, the one that stands in for it has been read
-    for beam in WIDER_BEAMS:
-        missing = [index for index, spans in enumerate(results) if not spans and index not in short]
+    results: list[list[UnitSpan]] = [[] for _ in emissions.order]
+    for beam in (BEST_PATH_BEAM, *WIDER_BEAMS):
+        missing = [
+            position
+            for position, index in enumerate(emissions.order.tolist())
+            if not results[index] and index not in short
+        ]
         if not missing:
             break
-        for index, spans in zip(missing, _search_again(bare, graphs, emissions, missing, beam)):
-            results[index] = spans
+        with torch.no_grad():
+            lattice = _intersect(bare, emissions, missing, beam)
+            if lattice is None:
+                continue
+            paths = k2.shortest_path(lattice, use_double_scores=True)
+        for position, spans in zip(missing, _read_paths(paths, graphs, len(missing))):
+            results[int(emissions.order[position])] = spans
     for index in sorted(short):
         logging.getLogger(__name__).warning(
             "%s is too short: %d frames", emissions.names[index], emissions.num_frames[index]
@@ -183,12 +185,21 @@ def total_scores(
         ValueError: as :func:`best_path`.
     """
     graphs, bare = _prepared(graphs, emissions)
-    beam = output_beam if log_semiring else BEST_PATH_BEAM
-    lattice = k2.intersect_dense(bare, emissions.dense, output_beam=beam)
-    scores = lattice.get_tot_scores(log_semiring=log_semiring, use_double_scores=True)
-    inverse = torch.argsort(emissions.order).to(scores.device)
-    short = torch.tensor(too_short(graphs, emissions), dtype=torch.int64, device=scores.device)
-    return scores.float()[inverse].index_fill(0, short, -math.inf)
+    device = bare.device
+    short = set(too_short(graphs, emissions))
+    missing = [i for i, index in enumerate(emissions.order.tolist()) if index not in short]
+    scores = torch.full((len(emissions.order),), -math.inf, dtype=torch.float64, device=device)
+    for beam in (output_beam,) if log_semiring else (BEST_PATH_BEAM, *WIDER_BEAMS):
+        if not missing:
+            break
+        lattice = _intersect(bare, emissions, missing, beam)
+        if lattice is None:
+            continue
+        found = lattice.get_tot_scores(log_semiring=log_semiring, use_double_scores=True)
+        scores = scores.index_copy(0, torch.tensor(missing, device=device), found)
+        lost = torch.isneginf(found).tolist()
+        missing = [position for position, is_lost in zip(missing, lost) if is_lost]
+    return scores.float()[torch.argsort(emissions.order).to(device)]
 
 
 def _prepared(graphs: k2.Fsa, emissions: Emissions) -> tuple[k2.Fsa, k2.Fsa]:
@@ -244,30 +255,25 @@ def _first_of_each(graphs: k2.Fsa, name: str) -> torch.Tensor:
     return getattr(graphs, name).cpu()[begin].long()
 
 
-def _search_again(
-    bare: k2.Fsa, graphs: k2.Fsa, emissions: Emissions, missing: list[int], beam: float
-) -> list[list[UnitSpan]]:
-    """Search the utterances ``missing`` once more, with another beam."""
-    inverse = torch.argsort(emissions.order)
-    # k2 wants the selected graphs in the order of the emissions they are mapped to.
-    position, back = torch.sort(inverse[missing])
-    chosen = position.to(bare.device, torch.int32)
-    with torch.no_grad():
-        lattice = k2.intersect_dense(
-            k2.index_fsa(bare, chosen), emissions.dense, output_beam=beam, a_to_b_map=chosen
-        )
-        paths = k2.shortest_path(lattice, use_double_scores=True)
-    return _read_paths(
-        paths, graphs, emissions, order=[missing[int(i)] for i in back], among=missing
-    )
+def _intersect(
+    bare: k2.Fsa, emissions: Emissions, positions: list[int], beam: float
+) -> k2.Fsa | None:
+    """Lattice of the utterances at ``positions`` (increasing) in the order of the emissions.
 
-
-def _read_paths(paths, graphs, emissions, order=None, among=None) -> list[list[UnitSpan]]:
-    """Spans of the linear FsaVec ``paths``, whose i-th FSA is the caller's utterance ``order[i]``.
-
-    The result is in the caller's order, over all utterances or over those of ``among``.
+    None where rounding errors beyond the beam have cut the lattice in pieces that k2 refuses.
     """
-    order = emissions.order.tolist() if order is None else order
+    chosen = None
+    if len(positions) < len(emissions.order):
+        chosen = torch.tensor(positions, dtype=torch.int32, device=bare.device)
+        bare = k2.index_fsa(bare, chosen)
+    try:
+        return k2.intersect_dense(bare, emissions.dense, output_beam=beam, a_to_b_map=chosen)
+    except ValueError:
+        return None
+
+
+def _read_paths(paths: k2.Fsa, graphs: k2.Fsa, num_paths: int) -> list[list[UnitSpan]]:
+    """Spans of each linear FSA of ``paths``."""
     splits = _arc_row_splits(paths)
     row = torch.repeat_interleave(torch.arange(len(splits) - 1), splits[1:] - splits[:-1])
     emitting = (paths.labels != -1).cpu()
@@ -285,9 +291,7 @@ def _read_paths(paths, graphs, emissions, order=None, among=None) -> list[list[U
         )
     }
     scores = paths.scores.detach().cpu()[emitting].numpy()
-    in_rows = spans_of_paths(row[emitting].numpy(), attributes, scores, len(order))
-    by_utterance = dict(zip(order, in_rows))
-    return [by_utterance[index] for index in (among or range(len(order)))]
+    return spans_of_paths(row[emitting].numpy(), attributes, scores, num_paths)
 
 
 def _slot_table(attribute: dict[str, torch.Tensor], arcs: slice) -> tuple[torch.Tensor, ...]:
