@@ -1,0 +1,180 @@
+"""The graphs themselves, and what a caller may do with them between compiling and searching."""
+
+from __future__ import annotations
+
+import logging
+
+import k2
+import numpy as np
+import pytest
+import torch
+
+from mlvae.fsa import MlFsaCompiler, best_path, posteriors, search, total_scores
+from mlvae.fsa.compiler import ARC_ATTRIBUTES
+from tests.fsa.cases import NUM_UNITS, random_case
+
+
+def _arcs(graph: k2.Fsa) -> list[str]:
+    lines = k2.to_str_simple(graph).strip().split("\n")
+    return [" ".join(line.split()) for line in lines]
+
+
+def test_single_is_a_chain():
+    r"""Two units of two states, four units in all: columns 1..8 hold, 9..12 start.
+
+    hold(1,0)=3  hold(1,1)=4       hold(0,0)=1  hold(0,1)=2
+      ----->(1)----->(2)-------------->(3)----->(4)--->((5))
+    10       3    4       4      9          1    2       2
+    """
+    graphs = MlFsaCompiler(4, "single", states_per_unit=2).compile([[1, 0]])
+    assert _arcs(graphs[0]) == [
+        "0 1 10 0",
+        "1 2 4 0",
+        "1 1 3 0",
+        "2 2 4 0",
+        "2 3 9 0",
+        "3 4 2 0",
+        "3 3 1 0",
+        "4 4 2 0",
+        "4 5 -1 0",
+        "5",
+    ] or sorted(_arcs(graphs[0])) == sorted(
+        ["0 1 10 0", "1 1 3 0", "1 2 4 0", "2 2 4 0", "2 3 9 0", "3 3 1 0", "3 4 2 0", "4 4 2 0", "4 5 -1 0", "5"]
+    )
+
+
+def test_ml_has_two_branches_a_unit():
+    """State 1 is "not 2", state 2 is 2; columns 1..3 hold, 4..6 start, 7..9 hold*, 10..12 start*."""
+    graphs = MlFsaCompiler(3, "ml").compile([[2]])
+    expected = "0 1 12 0;0 2 6 0;1 1 9 0;1 3 -1 0;2 2 3 0;2 3 -1 0;3"
+    assert sorted(_arcs(graphs[0])) == sorted(expected.split(";"))
+    names = ("unit_pos", "unit", "heard", "kind", "is_start", "is_mispronounced", "num_skipped")
+    by_label = {
+        int(label): tuple(int(getattr(graphs, name)[arc]) for name in names)
+        for arc, label in enumerate(graphs.labels)
+    }
+    assert by_label == {
+        12: (0, 2, -1, 0, 1, 1, 0),
+        6: (0, 2, 2, 0, 1, 0, 0),
+        9: (0, 2, -1, 0, 0, 1, 0),
+        3: (0, 2, 2, 0, 0, 0, 0),
+        -1: (-1, -1, -1, -1, 0, 0, 0),
+    }
+
+
+def test_silence_is_a_loop_before_and_a_state_after_each_word():
+    """One word of two units: silence (column 0) at the edges, not inside."""
+    graphs = MlFsaCompiler(2, "single", silence=True).compile([[[[0, 1]]]])
+    expected = "0 0 0 0;0 1 3 0;1 1 1 0;1 2 4 0;2 2 2 0;2 3 0 0;2 4 -1 0;3 3 0 0;3 4 -1 0;4"
+    assert sorted(_arcs(graphs[0])) == sorted(expected.split(";"))
+    silent = graphs.labels == 0
+    assert graphs.kind[silent].eq(1).all()
+    assert not graphs.is_start[silent].any()
+
+
+def test_graphs_are_valid_k2():
+    """Arcs are sorted by state, all states are of use, attributes are int32."""
+    for seed in range(8):
+        case = random_case(
+            seed, silence=seed % 2 > 0, alternatives=seed % 4 > 1, states=1 + seed // 4
+        )
+        graphs = case.graphs()
+        for index in range(len(case.utterances)):
+            graph = graphs[index]
+            assert graph.properties & k2.fsa_properties.VALID
+            assert k2.connect(graph).num_arcs == graph.num_arcs
+        for name in (*ARC_ATTRIBUTES, "min_frames", "layout_id"):
+            assert getattr(graphs, name).dtype == torch.int32
+
+
+def test_repeated_pronunciation_counts_once():
+    compiler = MlFsaCompiler(4)
+    twice = compiler.compile([[[[1, 2], [3], [1, 2]]]])
+    once = compiler.compile([[[[1, 2], [3]]]])
+    assert _arcs(twice[0]) == _arcs(once[0])
+
+
+def test_unit_lists_may_be_arrays_or_tensors():
+    compiler = MlFsaCompiler(4)
+    graphs = compiler.compile([[3, 1], [2]])
+    for kind in (np.array, torch.tensor, tuple):
+        assert _arcs(compiler.compile([kind([3, 1]), kind([2])])[0]) == _arcs(graphs[0])
+
+
+@pytest.mark.parametrize(
+    "rebuild",
+    [
+        lambda graphs, parts: graphs,
+        lambda graphs, parts: k2.cat(parts),
+        lambda graphs, parts: k2.create_fsa_vec([graphs[i] for i in range(graphs.shape[0])]),
+        lambda graphs, parts: k2.index_fsa(
+            k2.cat(parts[::-1]), torch.tensor([5, 3, 4, 0, 1, 2], dtype=torch.int32)
+        ),
+        lambda graphs, parts: k2.Fsa.from_dict(graphs.as_dict()),
+    ],
+    ids=["cached", "cat", "create_fsa_vec", "index_fsa", "from_dict"],
+)
+def test_graphs_may_be_kept_selected_and_joined(rebuild, device):
+    case = random_case(21, batch=6, max_frames=12, silence=True, alternatives=True)
+    graphs, emissions = case.graphs(), case.emissions(device)
+    expected = best_path(graphs, emissions)
+    total = total_scores(graphs, emissions)
+    parts = [case.compiler.compile(case.utterances[a:b]) for a, b in ((0, 1), (1, 3), (3, 6))]
+    rebuilt = rebuild(graphs, parts)
+    for _ in range(2):  # the graphs are not used up
+        assert best_path(rebuilt, emissions) == expected
+        assert torch.equal(total_scores(rebuilt, emissions), total)
+    for found, before in zip(posteriors(rebuilt, emissions), posteriors(graphs, emissions)):
+        assert torch.equal(found.mispronounced, before.mispronounced)
+
+
+def test_graphs_follow_the_emissions_to_their_device(device):
+    case = random_case(22, batch=4)
+    emissions = case.emissions(device)
+    assert best_path(case.graphs(device), emissions) == best_path(case.graphs("cpu"), emissions)
+    assert case.graphs(device).device == torch.device(device)
+
+
+@pytest.mark.parametrize("lattices", ["empty", "invalid"])
+def test_search_is_retried_wider_where_rounding_breaks_lattices(
+    lattices, monkeypatch, caplog, device
+):
+    """A beam below rounding error loses paths or breaks lattices; answers do not change."""
+    lengths = [200, 20, 180, 199, 150, 120, 90, 200] if lattices == "invalid" else [9, 3, 8, 11]
+    batch = len(lengths)
+    case = random_case(
+        7, batch=batch, max_frames=200, spread=6.0, inputs="boundary and correctness"
+    )
+    fewest = max(4, min(lengths) * 2)
+    case.utterances = [list(np.arange(fewest + i) % NUM_UNITS) for i in range(batch)]
+    case.num_frames = torch.tensor(lengths)
+    graphs, emissions = case.graphs(device), case.emissions(device)
+    expected = best_path(graphs, emissions)
+    best = total_scores(graphs, emissions, log_semiring=False)
+    assert [index for index, spans in enumerate(expected) if not spans] == [1]
+    monkeypatch.setattr(search, "BEST_PATH_BEAM", 1e-7)
+    _, bare = search._prepared(graphs, emissions)
+    lattice = search._intersect(bare, emissions, list(range(batch)), search.BEST_PATH_BEAM)
+    if lattices == "invalid":
+        assert lattice is None, "nothing to retry"
+    else:
+        assert lattice.get_tot_scores(False, False).isneginf().sum() > 1, "nothing to retry"
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        assert best_path(graphs, emissions) == expected
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == [f"utterance 1 is too short: {lengths[1]} frames"]
+    torch.testing.assert_close(total_scores(graphs, emissions, log_semiring=False), best)
+
+
+def test_impossible_utterance_has_no_path(device):
+    """Where every path has a score of -inf there is none, and the others are unharmed."""
+    compiler = MlFsaCompiler(NUM_UNITS, "single")
+    log_posteriors = torch.full((2, 4, NUM_UNITS), 0.25, device=device).log()
+    log_posteriors[0, 1:3, 2] = -torch.inf
+    emissions = compiler.emissions(log_posteriors, torch.tensor([4, 4]))
+    graphs = compiler.compile([[2], [2]])
+    first, second = best_path(graphs, emissions)
+    assert first == []
+    assert [(span.start, span.end) for span in second] == [(0, 4)]
+    assert total_scores(graphs, emissions).isneginf().tolist() == [True, False]
