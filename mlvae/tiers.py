@@ -1,0 +1,84 @@
+"""Reading and adding the alignment tiers of a cut.
+
+An answer of any stage is a tier: a list of lhotse ``AlignmentItem(symbol, start, duration, score)``
+in the one supervision of a cut, under a name such as ``fa`` or ``mlvae``. Two habits of lhotse make
+the obvious ways unsafe: ``SupervisionSegment.with_alignment`` adds the tier to the supervision it
+was called on as well, and ``AlignmentItem.trim`` returns an item without its score. The functions
+here do neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from lhotse import MonoCut, SupervisionSegment
+from lhotse.supervision import AlignmentItem
+from lhotse.utils import fastcopy
+
+
+def tier(cut: MonoCut, name: str) -> list[AlignmentItem]:
+    """Return the items of one tier of a cut.
+
+    Args:
+        cut: A cut with exactly one supervision.
+        name: The tier, e.g. ``"fa"``.
+
+    Returns:
+        A new list of the tier's items in their stored order; times in seconds.
+
+    Raises:
+        ValueError: The cut has not exactly one supervision.
+        KeyError: The cut has no such tier; names the cut and the tiers that it has.
+    """
+    tiers = _supervision(cut).alignment or {}
+    if name not in tiers:
+        existing = ", ".join(sorted(tiers)) or "none"
+        raise KeyError(f"cut {cut.id} has no tier {name!r} (tiers that exist: {existing})")
+    return list(tiers[name])
+
+
+def has_tier(cut: MonoCut, name: str) -> bool:
+    """Tell whether a cut has a tier of this name.
+
+    Raises:
+        ValueError: The cut has not exactly one supervision.
+    """
+    return name in (_supervision(cut).alignment or {})
+
+
+def with_tiers(cut: MonoCut, tiers: Mapping[str, Sequence[AlignmentItem]]) -> MonoCut:
+    """Return a copy of a cut that has the given tiers besides those it already had.
+
+    A tier of the same name is replaced in the copy. The cut passed in, its supervision and its
+    tiers stay as they were. Numbers of numpy and torch become plain floats, so that the result
+    can be written to a manifest; an item's score is kept.
+
+    Args:
+        cut: A cut with exactly one supervision.
+        tiers: Per tier name its items in order; times in seconds from the start of the cut.
+
+    Returns:
+        The new cut.
+
+    Raises:
+        ValueError: The cut has not exactly one supervision, or an item has a negative duration.
+    """
+    supervision = _supervision(cut)
+    merged = dict(supervision.alignment or {})
+    for name, items in tiers.items():
+        merged[name] = [_plain(cut.id, name, item) for item in items]
+    return fastcopy(cut, supervisions=[fastcopy(supervision, alignment=merged)])
+
+
+def _supervision(cut: MonoCut) -> SupervisionSegment:
+    if len(cut.supervisions) != 1:
+        raise ValueError(f"cut {cut.id} has {len(cut.supervisions)} supervisions, expected one")
+    return cut.supervisions[0]
+
+
+def _plain(cut_id: str, name: str, item: AlignmentItem) -> AlignmentItem:
+    duration = float(item.duration)
+    if duration < 0:
+        raise ValueError(f"cut {cut_id}, tier {name!r}: {item.symbol!r} lasts {duration} s")
+    score = None if item.score is None else float(item.score)
+    return AlignmentItem(str(item.symbol), float(item.start), duration, score)
