@@ -1,0 +1,1 @@
+"""Views of an answer for people: TextGrid files and a picture."""

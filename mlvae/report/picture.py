@@ -1,0 +1,188 @@
+"""A picture of one utterance: its FBANK, and below it what was written, said and found."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from lhotse import MonoCut
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from mlvae.stage import atomic_path
+from mlvae.tiers import tier
+
+# Colours that people with any colour vision tell apart; the hatch and the sign say the same again.
+PLAIN, MARKED, EDGE = "#e8eef4", "#f2a154", "#3b4a5a"
+HATCH = "///"
+SIGN = "\N{NOT EQUAL TO}"
+WIDTH, HEIGHT, DPI = 10.0, 5.6, 150
+POINTS_PER_INCH = 72
+CAPTION_COLUMNS = 120
+LARGEST_TEXT, READABLE_TEXT, SMALLEST_TEXT = 13.0, 9.0, 6.0
+ROW_INCHES = 0.6
+
+
+@dataclass(frozen=True)
+class Span:
+    """One unit as drawn: times in seconds, its symbol, and the symbol that the text has for it."""
+
+    start: float
+    end: float
+    symbol: str
+    written: str
+
+    @property
+    def marked(self) -> bool:
+        """The unit differs from the text."""
+        return self.symbol != self.written
+
+
+def draw_answer(
+    cut: MonoCut,
+    perceived: Sequence[str],
+    true_starts: np.ndarray,
+    true_ends: np.ndarray,
+    title: str,
+    caption: str,
+    path: Path,
+) -> None:
+    """Draw the answer to one utterance beside its truth as a PNG file.
+
+    Args:
+        cut: A cut with FBANK features and the tiers ``fa``, ``mlvae`` and ``mlvae_heard``.
+        perceived: What was really said, one symbol a unit, L of them.
+        true_starts: (L,) float64, seconds.
+        true_ends: (L,) float64, seconds.
+        title: Line above the picture.
+        caption: Line below it, before the explanation of the marks.
+        path: The file; it is replaced whole or left alone.
+
+    Raises:
+        KeyError: A tier is missing.
+        ValueError: The cut has no features.
+    """
+    if not cut.has_features:
+        raise ValueError(f"cut {cut.id} has no features to draw")
+    written = tier(cut, "fa")
+    found = list(zip(tier(cut, "mlvae"), tier(cut, "mlvae_heard")))
+    truth = list(zip(written, perceived, true_starts, true_ends))
+    rows = {
+        "text\n(forced alignment)": [
+            Span(unit.start, unit.end, unit.symbol, unit.symbol) for unit in written
+        ],
+        "truth\n(what was said)": [
+            Span(start, end, said, unit.symbol) for unit, said, start, end in truth
+        ],
+        "found\n(ML-VAE)": [
+            Span(unit.start, unit.end, heard.symbol, unit.symbol) for unit, heard in found
+        ],
+    }
+    marks = f"Hatched, as in 'a {SIGN} b': a where the text says b."
+    if any(heard.symbol == "*" for _, heard in found):
+        marks += " The symbol * stands for any other unit."
+    draw(cut.load_features(), cut.duration, rows, title, f"{caption} {marks}", path)
+
+
+def draw(
+    features: np.ndarray,
+    duration: float,
+    rows: dict[str, list[Span]],
+    title: str,
+    caption: str,
+    path: Path,
+) -> None:
+    """Draw features with rows of spans below them.
+
+    Args:
+        features: (T, F) float32, log FBANK of T frames that cover the duration evenly.
+        duration: Seconds.
+        rows: Per label at the left the spans of a row, from top to bottom.
+        title: Line above the picture.
+        caption: Line below it.
+        path: The PNG file; it is replaced whole or left alone.
+    """
+    figure = Figure(figsize=(WIDTH, HEIGHT), dpi=DPI, layout="constrained")
+    FigureCanvasAgg(figure)
+    heights = [3.2] + [1.0] * len(rows)
+    top, *lower = figure.subplots(len(heights), sharex=True, gridspec_kw={"height_ratios": heights})
+    # Percentiles keep digital silence (a constant far below everything) from eating the contrast.
+    darkest, brightest = np.percentile(features, [5, 99.5])
+    top.imshow(
+        features.T,
+        origin="lower",
+        aspect="auto",
+        extent=(0.0, duration, 0, features.shape[1]),
+        cmap="magma",
+        vmin=darkest,
+        vmax=brightest,
+        interpolation="nearest",
+    )
+    top.set_ylabel("FBANK\n(mel bin)", fontsize=10)
+    top.set_title(title, fontsize=12)
+    lower[-1].set_xlim(0.0, duration)
+    for axes, (label, spans) in zip(lower, rows.items()):
+        _draw_row(axes, label, spans)
+    lower[-1].set_xlabel("time (seconds)", fontsize=10)
+    for axes in lower[:-1]:
+        axes.tick_params(bottom=False)
+    figure.supxlabel(textwrap.fill(caption, CAPTION_COLUMNS), fontsize=9)
+    with atomic_path(path) as temporary:
+        # Without this the file names the version of the library and would differ for it alone.
+        figure.savefig(temporary, format="png", metadata={"Software": None})
+
+
+def _draw_row(axes: Axes, label: str, spans: Sequence[Span]) -> None:
+    axes.set_ylim(0, 1)
+    axes.set_yticks([])
+    axes.set_ylabel(label, rotation=0, ha="right", va="center", fontsize=10)
+    axes.spines[["top", "left", "right", "bottom"]].set_visible(False)
+    for span in spans:
+        axes.add_patch(
+            Rectangle(
+                (span.start, 0.06),
+                span.end - span.start,
+                0.88,
+                facecolor=MARKED if span.marked else PLAIN,
+                edgecolor=EDGE,
+                linewidth=1.0,
+                hatch=HATCH if span.marked else None,
+            )
+        )
+        _write(axes, span)
+
+
+def _write(axes: Axes, span: Span) -> None:
+    """Write the text of a span into it, as large as it fits."""
+    lines = [span.symbol]
+    if span.marked:
+        lines = [f"{span.symbol} {SIGN} {span.written}"]
+        if _fitting_size(axes, span, lines) < READABLE_TEXT:
+            lines = [span.symbol, SIGN, span.written]
+    axes.text(
+        (span.start + span.end) / 2,
+        0.5,
+        "\n".join(lines),
+        ha="center",
+        va="center",
+        fontsize=max(SMALLEST_TEXT, _fitting_size(axes, span, lines)),
+        fontweight="bold" if span.marked else "normal",
+        # A plain ground keeps the letters apart from the hatch.
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5} if span.marked else None,
+        clip_on=True,
+    )
+
+
+def _fitting_size(axes: Axes, span: Span, lines: Sequence[str]) -> float:
+    """The font size in points, not above the largest, at which lines fit into a span."""
+    left, right = axes.get_xlim()
+    # About 0.85 of the figure's width is time, and a letter is about 0.7 of its height wide.
+    across = (span.end - span.start) / (right - left) * 0.85 * WIDTH * POINTS_PER_INCH
+    down = 0.8 * ROW_INCHES * POINTS_PER_INCH
+    widest = max(len(line) for line in lines)
+    return min(LARGEST_TEXT, across / (0.7 * widest + 0.6), down / (1.2 * len(lines)))

@@ -1,0 +1,89 @@
+"""TextGrid files (Praat's format) of the tiers of a cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from lhotse import MonoCut
+from lhotse.supervision import AlignmentItem
+from praatio.data_classes.interval_tier import IntervalTier
+from praatio.data_classes.point_tier import PointTier
+from praatio.data_classes.textgrid import Textgrid
+
+from mlvae.stage import atomic_path
+from mlvae.tiers import tier
+
+DELETED = "_deleted"
+# Times are written with this many decimals (microseconds): below one sample of any recording, and
+# enough to make ends and starts equal that differ by rounding only.
+DECIMALS = 6
+# Two times that are meant to be equal may still differ by one in the last decimal.
+ROUNDING = 1.5e-6
+# What frames may reach past the end of the audio: one frame.
+MAX_OVERHANG = 0.0101
+
+
+def write_textgrid(cut: MonoCut, path: Path, tiers: Sequence[str]) -> None:
+    """Write tiers of a cut as a TextGrid file in long text form, UTF-8.
+
+    Each tier becomes an interval tier of the same name from 0 to the cut's duration; stretches
+    that belong to no unit (silence) become intervals with empty text. An interval tier cannot hold
+    a unit without length, such as a deleted one: these go to a point tier named after the tier,
+    e.g. ``mlvae_deleted``, which exists only where there are any; several at the same time make one
+    point with their symbols in order and separated by spaces. Scores are not written.
+
+    Args:
+        cut: A cut with one supervision that has the tiers.
+        path: The file; it is replaced whole or left alone.
+        tiers: Names of the tiers, in the order from top to bottom.
+
+    Raises:
+        KeyError: The cut has no such tier.
+        ValueError: Units overlap, or lie outside the cut by more than one frame of 10 ms; names
+            the cut, the tier and the unit.
+    """
+    duration = round(cut.duration, DECIMALS)
+    grid = Textgrid(0.0, duration)
+    for name in tiers:
+        intervals, points = _split(cut.id, name, tier(cut, name), duration)
+        grid.addTier(IntervalTier(name, intervals, 0.0, duration), reportingMode="error")
+        if points:
+            entries = [(time, " ".join(symbols)) for time, symbols in points.items()]
+            grid.addTier(PointTier(name + DELETED, entries, 0.0, duration), reportingMode="error")
+    with atomic_path(path) as temporary:
+        grid.save(
+            str(temporary),
+            format="long_textgrid",
+            includeBlankSpaces=True,
+            # The default would drop short units without a word.
+            minimumIntervalLength=None,
+            reportingMode="error",
+        )
+
+
+def _split(
+    cut_id: str, name: str, items: Sequence[AlignmentItem], duration: float
+) -> tuple[list[tuple[float, float, str]], dict[float, list[str]]]:
+    """Round times; separate the units with a length from those without."""
+    intervals: list[tuple[float, float, str]] = []
+    points: dict[float, list[str]] = {}
+    last = 0.0
+    for item in items:
+        place = f"cut {cut_id}, tier {name}, unit {item.symbol!r} at {item.start} s"
+        start, end = round(item.start, DECIMALS), round(item.end, DECIMALS)
+        if start < -MAX_OVERHANG or end > duration + MAX_OVERHANG:
+            raise ValueError(f"{place} lies outside the cut of {duration} s")
+        start, end = (min(max(time, 0.0), duration) for time in (start, end))
+        if abs(start - last) < ROUNDING:
+            start = last
+        if abs(end - duration) < ROUNDING:
+            end = duration
+        if end <= start:
+            points.setdefault(start, []).append(item.symbol)
+            continue
+        if start < last:
+            raise ValueError(f"{place} starts before the unit before it ends ({last} s)")
+        intervals.append((start, end, item.symbol))
+        last = end
+    return intervals, points

@@ -1,0 +1,74 @@
+import numpy as np
+import pytest
+from lhotse import MonoCut
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+from matplotlib.patches import Rectangle
+
+from mlvae.report import picture
+from mlvae.report.picture import Span, draw, draw_answer
+
+
+def make_rows(count=6):
+    edges = np.linspace(0, 1.5, count + 1)
+    text = [str(index) for index in range(count)]
+    said = ["9", *text[1:]]
+    return {
+        "text": [Span(*each) for each in zip(edges, edges[1:], text, text)],
+        "said": [Span(*each) for each in zip(edges, edges[1:], said, text)],
+    }
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Catch the figures that are drawn."""
+    figures = []
+
+    def catch(*args, **options):
+        figures.append(Figure(*args, **options))
+        return figures[-1]
+
+    monkeypatch.setattr(picture, "Figure", catch)
+    return figures
+
+
+def draw_some(path, rows=None):
+    features = np.random.default_rng(0).standard_normal((150, 40)).astype(np.float32)
+    draw(features, 1.5, rows or make_rows(), "Mismatch-x: utterance u", "Caption.", path)
+
+
+def test_file_is_a_picture_and_reproducible(tmp_path):
+    draw_some(tmp_path / "a.png")
+    draw_some(tmp_path / "b.png")
+    image = imread(tmp_path / "a.png")
+    assert image.shape[0] > 500 and image.shape[1] > 1000
+    assert image.std() > 0.05
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+
+
+def test_marked_spans_are_told_by_colour_hatch_and_text(tmp_path, drawn):
+    draw_some(tmp_path / "a.png")
+    top, text, said = drawn[0].axes
+    assert top.get_title() == "Mismatch-x: utterance u"
+    assert said.get_xlabel() == "time (seconds)"
+    for axes, marked in ((text, []), (said, [0])):
+        boxes = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+        assert len(boxes) == 6
+        assert [i for i, box in enumerate(boxes) if box.get_hatch()] == marked
+        plain = boxes[-1].get_facecolor()
+        assert [i for i, box in enumerate(boxes) if box.get_facecolor() != plain] == marked
+    labels = [label.get_text() for label in said.texts]
+    assert labels == ["9 ≠ 0", "1", "2", "3", "4", "5"]
+
+
+def test_narrow_spans_stack_their_text(tmp_path, drawn):
+    draw_some(tmp_path / "a.png", make_rows(count=40))
+    labels = [label.get_text() for label in drawn[0].axes[2].texts]
+    assert labels[:2] == ["9\n≠\n0", "1"]
+    assert all(label.get_fontsize() >= 6 for label in drawn[0].axes[2].texts)
+
+
+def test_a_cut_without_features_is_refused(tmp_path):
+    cut = MonoCut("utt", 0.0, 1.0, 0)
+    with pytest.raises(ValueError, match="cut utt has no features"):
+        draw_answer(cut, [], np.zeros(0), np.zeros(0), "", "", tmp_path / "a.png")
