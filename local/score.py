@@ -1,0 +1,46 @@
+#!/usr/bin/env python3
+"""Stage 6: score the answers of an experiment against the truth of its corpus."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from jsonargparse import ArgumentParser
+
+from mlvae.score.experiment import score_experiment
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the stage; returns its exit status."""
+    parser = ArgumentParser(prog="score.py", description=__doc__)
+    parser.add_argument("--data-dir", type=Path, required=True, help="folder of the corpus")
+    parser.add_argument("--exp-dir", type=Path, required=True, help="folder of the experiment")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the intervals")
+    parser.add_argument(
+        "--num-resamples", type=int, default=1000, help="resamples behind each interval"
+    )
+    parser.add_argument(
+        "--cluster",
+        type=str,
+        choices=["recording", "speaker"],
+        default="recording",
+        help="what the intervals are over",
+    )
+    options = parser.parse_args(argv)
+    try:
+        return score_experiment(
+            options.data_dir,
+            options.exp_dir,
+            seed=options.seed,
+            num_resamples=options.num_resamples,
+            cluster=options.cluster,
+        )
+    except (FileNotFoundError, ValueError) as error:
+        print(f"score.py: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Scoring: from the tiers of an experiment and the truth of a corpus to a table."""

@@ -1,0 +1,220 @@
+"""Truth and the answers of systems as arrays over all units of a test set.
+
+Truth is read here and nowhere else in the package. Every system is brought to the same units in the
+same order; one that has no answer for an utterance keeps the utterance's units, not flagged and
+without a span.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from lhotse import MonoCut, SupervisionSegment, SupervisionSet
+
+from mlvae.score.metrics import Outcomes, interval_iou
+from mlvae.tiers import has_tier, tier
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What was really said in a test set of U utterances and N units.
+
+    Attributes:
+        utterances: U utterance ids, in the order of the file.
+        speakers: U speakers.
+        first: (U + 1,) int64; the units of utterance u are ``first[u]:first[u + 1]``.
+        canonical: N canonical symbols.
+        perceived: N symbols that were really said.
+        starts: (N,) float64, seconds.
+        ends: (N,) float64, seconds.
+        sources: N ids of the recordings that the units were taken from.
+    """
+
+    utterances: list[str]
+    speakers: list[str]
+    first: np.ndarray
+    canonical: list[str]
+    perceived: list[str]
+    starts: np.ndarray
+    ends: np.ndarray
+    sources: list[str]
+
+    @property
+    def positive(self) -> np.ndarray:
+        """(N,) bool: the canonical and the perceived symbol differ."""
+        return np.array([a != b for a, b in zip(self.canonical, self.perceived)], dtype=bool)
+
+    @property
+    def utterance(self) -> np.ndarray:
+        """(N,) int64: the utterance of each unit."""
+        return np.repeat(np.arange(len(self.utterances)), np.diff(self.first))
+
+    def clusters(self, by: str = "recording") -> np.ndarray:
+        """The cluster of each unit, for intervals.
+
+        Args:
+            by: ``"recording"`` (the source recording of a unit) or ``"speaker"``.
+
+        Returns:
+            (N,) int64 in 0..C-1.
+
+        Raises:
+            ValueError: ``by`` is neither.
+        """
+        if by not in ("recording", "speaker"):
+            raise ValueError(f"clusters are by recording or by speaker, not by {by!r}")
+        names = self.sources
+        if by == "speaker":
+            names = np.repeat(np.array(self.speakers), np.diff(self.first))
+        return np.unique(names, return_inverse=True)[1].reshape(-1)
+
+
+@dataclass(frozen=True)
+class SystemAnswer:
+    """What one system says about each of the N units of a ``Truth``.
+
+    Attributes:
+        name: The row's name in the table.
+        starts: (N,) float64, seconds.
+        ends: (N,) float64, seconds; equal to the start where the unit was not found.
+        flags: (N,) bool, the system calls the unit mispronounced.
+        num_params: Number of trained parameters, or None where the row has no model.
+        training_seconds: Seconds that training took, or None.
+        missing: Ids of utterances without an answer; their units are not flagged and have no span.
+    """
+
+    name: str
+    starts: np.ndarray
+    ends: np.ndarray
+    flags: np.ndarray
+    num_params: int | None = None
+    training_seconds: float | None = None
+    missing: tuple[str, ...] = ()
+
+
+def read_truth(path: Path, split: str = "test") -> Truth:
+    """Read one split of a truth file.
+
+    Args:
+        path: A manifest of supervisions with the tiers ``canonical`` and ``perceived`` and
+            ``custom={"split": ..., "units_from": [...]}``.
+        split: The split to read.
+
+    Raises:
+        ValueError: The split is empty, or the tiers of an utterance do not agree with each other;
+            names the utterance.
+    """
+    chosen = [item for item in SupervisionSet.from_file(path) if item.custom["split"] == split]
+    if not chosen:
+        raise ValueError(f"{path} has no utterance of the split {split!r}")
+    return truth_of(chosen)
+
+
+def truth_of(supervisions: Iterable[SupervisionSegment]) -> Truth:
+    """Bring the truth of some utterances, given as supervisions, to arrays; see ``read_truth``."""
+    utterances, speakers, sizes, canonical, perceived, sources = [], [], [], [], [], []
+    starts, ends = [], []
+    for item in supervisions:
+        written, spoken = item.alignment["canonical"], item.alignment["perceived"]
+        units_from = item.custom["units_from"]
+        same_times = [(w.start, w.duration) for w in written] == [
+            (s.start, s.duration) for s in spoken
+        ]
+        if not written or not same_times or len(units_from) != len(written):
+            raise ValueError(
+                f"truth of {item.id}: the tiers canonical ({len(written)} units) and perceived "
+                f"({len(spoken)}) and units_from ({len(units_from)}) do not agree"
+            )
+        utterances.append(item.id)
+        speakers.append(item.speaker or item.id)
+        sizes.append(len(written))
+        canonical += [unit.symbol for unit in written]
+        perceived += [unit.symbol for unit in spoken]
+        starts += [unit.start for unit in written]
+        ends += [unit.end for unit in written]
+        sources += units_from
+    return Truth(
+        utterances=utterances,
+        speakers=speakers,
+        first=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        canonical=canonical,
+        perceived=perceived,
+        starts=np.array(starts, dtype=np.float64),
+        ends=np.array(ends, dtype=np.float64),
+        sources=sources,
+    )
+
+
+def oracle_answer(truth: Truth, name: str = "oracle") -> SystemAnswer:
+    """The perfect answer: true spans and true flags."""
+    return SystemAnswer(name, truth.starts, truth.ends, truth.positive)
+
+
+def tier_answer(
+    name: str,
+    truth: Truth,
+    cuts: Iterable[MonoCut],
+    spans: str,
+    heard: str | None = None,
+    flag_all: bool = False,
+    num_params: int | None = None,
+    training_seconds: float | None = None,
+) -> SystemAnswer:
+    """Read a system's answer from tiers of cuts.
+
+    Args:
+        name: The row's name.
+        truth: The units to answer for.
+        cuts: Cuts whose ids are the utterance ids of ``truth``, in any order. An utterance without
+            a cut, or whose cut lacks a tier, is missing.
+        spans: The tier with one item per canonical unit: its symbol and where it was found.
+        heard: The tier with what was heard; a unit is flagged where its symbol differs from that
+            in ``spans``. None: nothing is flagged.
+        flag_all: Flag every unit that has an answer, whatever ``heard`` says.
+        num_params: Passed on.
+        training_seconds: Passed on.
+
+    Raises:
+        ValueError: A cut is not in the truth or occurs twice, or its units are not those of the
+            truth; names the utterance.
+    """
+    place = {utterance: index for index, utterance in enumerate(truth.utterances)}
+    starts, ends = np.zeros_like(truth.starts), np.zeros_like(truth.ends)
+    flags = np.zeros(len(starts), dtype=bool)
+    answered: set[str] = set()
+    for cut in cuts:
+        if cut.id not in place:
+            raise ValueError(f"{name}: there is no truth for utterance {cut.id}")
+        if cut.id in answered:
+            raise ValueError(f"{name}: utterance {cut.id} is answered twice")
+        if not has_tier(cut, spans) or (heard is not None and not has_tier(cut, heard)):
+            continue
+        answered.add(cut.id)
+        begin, end = truth.first[place[cut.id] : place[cut.id] + 2]
+        items = tier(cut, spans)
+        said = items if heard is None else tier(cut, heard)
+        symbols = [item.symbol for item in items]
+        if symbols != truth.canonical[begin:end] or len(said) != len(items):
+            raise ValueError(
+                f"{name}: utterance {cut.id} has the units {' '.join(symbols)!r} in tier {spans} "
+                f"({len(said)} heard), but the truth's canonical units are "
+                f"{' '.join(truth.canonical[begin:end])!r}"
+            )
+        starts[begin:end] = [item.start for item in items]
+        ends[begin:end] = [item.end for item in items]
+        flags[begin:end] = [flag_all or a.symbol != b.symbol for a, b in zip(items, said)]
+    missing = tuple(utterance for utterance in truth.utterances if utterance not in answered)
+    return SystemAnswer(name, starts, ends, flags, num_params, training_seconds, missing)
+
+
+def outcomes(truth: Truth, answer: SystemAnswer) -> Outcomes:
+    """Compare an answer with the truth, unit by unit."""
+    return Outcomes(
+        positive=truth.positive,
+        flagged=answer.flags,
+        iou=interval_iou(answer.starts, answer.ends, truth.starts, truth.ends),
+        utterance=truth.utterance,
+    )

@@ -1,0 +1,233 @@
+"""Intervals of the figures, by clusters of units.
+
+The units of a test set are not independent: a recording that is used in several utterances keeps
+its wrong label, and utterances of one speaker are alike. Units are therefore grouped in clusters,
+by source recording or by speaker, and what varies is which clusters the test set holds.
+
+* **Pooled and hard figures, average IoU**: percentile bootstrap. Clusters are drawn with
+  replacement, a unit's weight is the number of times that its cluster was drawn, and the figure is
+  computed from the weighted sums.
+* **Macro figures**: estimate plus and minus a multiple of a cluster-robust standard error, because
+  weighting units does not work here: an utterance whose only mismatch is not drawn would become an
+  utterance without a mismatch and count 0, which puts the whole distribution far below the
+  estimate (0.49 to 0.61 around 0.68 in one trial). A macro figure is a mean over utterances, and
+  two utterances depend on each other when they share a cluster. With e_u the deviation of utterance
+  u from the mean, the variance is the sum of e_u e_v over all pairs (u, v) that are the same
+  utterance or share a cluster (once for each cluster shared), divided by U squared, and at least
+  that of independent utterances. Where each utterance lies within one cluster this is the usual
+  cluster-robust variance.
+
+The intervals say how the figures would vary over test recordings (or speakers) of this kind. They
+do not cover another training run or another corpus, nor, by recording, other speakers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.stats import bootstrap, norm
+
+from mlvae.score.metrics import (
+    MACRO_FIGURES,
+    NUM_SUMS,
+    SUM_FIGURES,
+    Outcomes,
+    Scores,
+    figures_of_sums,
+    score,
+    unit_sums,
+    utterance_values,
+)
+
+# Resamples worked on at once: bounds the memory to a few tens of megabytes for 10 000 clusters.
+BATCH = 100
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One figure of a first system minus that of a second, on the same units and resamples.
+
+    Attributes:
+        estimate: The difference on the whole set.
+        low: Lower end of its interval; None where there were too few clusters.
+        high: Upper end of its interval.
+    """
+
+    estimate: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Figures of S systems on the same U utterances, and how they vary.
+
+    Attributes:
+        scores: Per system its figures on the whole set.
+        num_clusters: Number of clusters, C.
+        level: Share of the cases that an interval is to hold, e.g. 0.95.
+        resamples: (S, 7, R) float64, the systems in the order of ``scores``, the figures in that of
+            ``SUM_FIGURES``, and R resamples, the same ones for all systems.
+        values: (S, U, 3) float64, each utterance's figures in the order of ``MACRO_FIGURES``.
+        membership: (C, U) float64 sparse, 1 where an utterance has a unit of the cluster.
+    """
+
+    scores: dict[str, Scores]
+    num_clusters: int
+    level: float
+    resamples: np.ndarray
+    values: np.ndarray
+    membership: csr_array
+
+    def interval(self, system: str, figure: str) -> tuple[float, float] | None:
+        """Return the ends of the interval of one figure, None with fewer than two clusters."""
+        low_high = self._ends(getattr(self.scores[system], figure), figure, system)
+        return low_high and (max(low_high[0], 0.0), min(low_high[1], 1.0))
+
+    def paired_difference(self, first: str, second: str, figure: str) -> Difference:
+        """Compare two systems by one figure, on the same units and resamples."""
+        estimate = getattr(self.scores[first], figure) - getattr(self.scores[second], figure)
+        return Difference(estimate, *(self._ends(estimate, figure, first, second) or (None, None)))
+
+    def _ends(
+        self, estimate: float, figure: str, first: str, second: str | None = None
+    ) -> tuple[float, float] | None:
+        if self.num_clusters < 2:
+            return None
+        macro = figure in MACRO_FIGURES
+        column = (MACRO_FIGURES if macro else SUM_FIGURES).index(figure)
+        data = self.values[:, :, column] if macro else self.resamples[:, column]
+        names = list(self.scores)
+        cases = data[names.index(first)]
+        if second is not None:
+            cases = cases - data[names.index(second)]
+        outside = (1 - self.level) / 2
+        if macro:
+            width = float(norm.ppf(1 - outside)) * mean_standard_error(cases, self.membership)
+            return estimate - width, estimate + width
+        low, high = np.quantile(cases, [outside, 1 - outside])
+        return float(low), float(high)
+
+
+def bootstrap_intervals(
+    systems: Mapping[str, Outcomes],
+    clusters: np.ndarray,
+    num_resamples: int = 1000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> Intervals:
+    """Score systems and resample the clusters of their common units.
+
+    Args:
+        systems: Per name the outcomes on the same N units in the same order.
+        clusters: (N,) int64 in 0..C-1, the cluster of each unit.
+        num_resamples: Number of resamples, R.
+        seed: Seed of the resampling; the same seed gives the same intervals.
+        level: Share of the cases that an interval is to hold.
+
+    Returns:
+        The figures and how they vary.
+
+    Raises:
+        ValueError: There is no system, the systems or the clusters are of different units, or
+            ``num_resamples`` or ``level`` is out of range.
+    """
+    if not systems:
+        raise ValueError("there is no system to score")
+    if num_resamples < 1 or not 0 < level < 1:
+        raise ValueError(f"{num_resamples} resamples, level {level}: need at least 1 and 0..1")
+    outcomes = list(systems.values())
+    utterance = outcomes[0].utterance
+    for name, one in systems.items():
+        if not np.array_equal(one.utterance, utterance):
+            raise ValueError(f"{name} is scored on other units than {next(iter(systems))}")
+    if utterance.shape != clusters.shape:
+        raise ValueError(f"{len(utterance)} units, but {len(clusters)} with a cluster")
+
+    num_clusters = int(clusters.max()) + 1
+    sums = np.zeros((num_clusters, len(outcomes), NUM_SUMS))
+    for index, one in enumerate(outcomes):
+        np.add.at(sums[:, index], clusters, unit_sums(one))
+    sums = sums.reshape(num_clusters, -1)
+
+    def statistic(drawn: np.ndarray, axis: int) -> np.ndarray:
+        weights = _multiplicities(np.moveaxis(np.atleast_2d(drawn), axis, -1))
+        total = (weights @ sums).reshape(len(weights), len(outcomes), NUM_SUMS)
+        return np.moveaxis(figures_of_sums(total), 0, -1)  # (S, 7, B)
+
+    resamples = np.zeros((len(outcomes), len(SUM_FIGURES), 0))
+    if num_clusters > 1:
+        resamples = bootstrap(
+            (np.arange(num_clusters),),
+            statistic,
+            n_resamples=num_resamples,
+            batch=min(BATCH, num_resamples),
+            vectorized=True,
+            axis=-1,
+            method="percentile",
+            confidence_level=level,
+            random_state=np.random.default_rng(seed),
+        ).bootstrap_distribution
+    return Intervals(
+        scores={name: score(one) for name, one in systems.items()},
+        num_clusters=num_clusters,
+        level=level,
+        resamples=resamples,
+        values=np.stack([utterance_values(one) for one in outcomes]),
+        membership=_membership(clusters, utterance),
+    )
+
+
+def paired_difference(
+    first: Outcomes,
+    second: Outcomes,
+    clusters: np.ndarray,
+    figure: str = "pooled_f1",
+    num_resamples: int = 1000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> Difference:
+    """One figure of ``first`` minus that of ``second``, with its interval.
+
+    Arguments and errors are those of ``bootstrap_intervals``. Because both systems see the same
+    resamples, the interval is usually much narrower than the two systems' own suggest.
+    """
+    both = {"first": first, "second": second}
+    intervals = bootstrap_intervals(both, clusters, num_resamples, seed, level)
+    return intervals.paired_difference("first", "second", figure)
+
+
+def mean_standard_error(values: np.ndarray, membership: csr_array) -> float:
+    """Standard error of a mean over utterances of which some share clusters.
+
+    Args:
+        values: (U,) float64, one value an utterance.
+        membership: (C, U) sparse, 1 where the utterance has a unit of the cluster.
+
+    Returns:
+        The standard error, at least that of U independent utterances.
+    """
+    deviation = values - values.mean()
+    squares = deviation**2
+    # Squaring a cluster's sum gives every pair within it; an utterance's own square is in there
+    # once for each of its clusters and is wanted once.
+    clusters_each = np.asarray(membership.sum(axis=0)).reshape(-1)
+    pairs = ((membership @ deviation) ** 2).sum() - ((clusters_each - 1) * squares).sum()
+    return float(np.sqrt(max(pairs, squares.sum())) / len(values))
+
+
+def _membership(clusters: np.ndarray, utterance: np.ndarray) -> csr_array:
+    pairs = np.unique(np.stack([clusters, utterance]), axis=1)
+    shape = (int(clusters.max()) + 1, int(utterance.max()) + 1)
+    return csr_array((np.ones(pairs.shape[1]), (pairs[0], pairs[1])), shape=shape)
+
+
+def _multiplicities(drawn: np.ndarray) -> np.ndarray:
+    """How often each index was drawn: (B, C) int64 indices in 0..C-1 to (B, C) float64 counts."""
+    num_rows, num_columns = drawn.shape
+    flat = drawn + np.arange(num_rows)[:, None] * num_columns
+    counts = np.bincount(flat.ravel(), minlength=num_rows * num_columns)
+    return counts.reshape(num_rows, num_columns).astype(np.float64)

@@ -1,0 +1,190 @@
+"""The three figures of mismatch localisation, as functions of arrays over all units.
+
+A unit is one canonical symbol of one utterance. It is positive when the truth says it was
+mispronounced, flagged when the system says so, and it has an intersection over union (IoU) between
+the span where the system put it and its true span. With TP, FP and FN counted as usual and TP_ML
+the sum of the IoU over the true positives, the paper defines
+
+    PR_ML = TP_ML / (TP + FP),  RE_ML = TP_ML / (TP + FN),  F1_ML = 2 PR_ML RE_ML / (PR_ML + RE_ML).
+
+* **pooled**: the sums run over all units of the set.
+* **macro**: PR_ML, RE_ML and F1_ML of each utterance, averaged over the utterances. A ratio without
+  anything to count (no positive, none flagged) is 0, so an utterance without a mismatch costs even
+  the perfect system its whole share.
+* **hard**: ordinary detection precision, recall and F1 (TP in place of TP_ML), and with it the
+  average IoU over all units, flagged or not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+
+import numpy as np
+
+SUM_FIGURES = (
+    "pooled_precision",
+    "pooled_recall",
+    "pooled_f1",
+    "hard_precision",
+    "hard_recall",
+    "hard_f1",
+    "average_iou",
+)
+MACRO_FIGURES = ("macro_precision", "macro_recall", "macro_f1")
+NUM_SUMS = 6  # columns of unit_sums()
+
+
+@dataclass(frozen=True)
+class Scores:
+    """All figures of one system on one set, as fractions between 0 and 1."""
+
+    pooled_precision: float
+    pooled_recall: float
+    pooled_f1: float
+    macro_precision: float
+    macro_recall: float
+    macro_f1: float
+    hard_precision: float
+    hard_recall: float
+    hard_f1: float
+    average_iou: float
+
+    def as_dict(self) -> dict[str, float]:
+        """Return the figures by name, pooled ones first."""
+        return asdict(self)
+
+
+FIGURES = tuple(field.name for field in fields(Scores))
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """What one system did with each of N units of U utterances.
+
+    Attributes:
+        positive: (N,) bool, mispronounced according to the truth.
+        flagged: (N,) bool, mispronounced according to the system.
+        iou: (N,) float64 in 0..1, of found and true span.
+        utterance: (N,) int64 in 0..U-1, the utterance of each unit; every utterance has a unit.
+
+    Raises:
+        ValueError: On construction, when the shapes differ, nothing is there, an IoU is outside
+            0..1 or an utterance has no unit.
+    """
+
+    positive: np.ndarray
+    flagged: np.ndarray
+    iou: np.ndarray
+    utterance: np.ndarray
+
+    def __post_init__(self) -> None:
+        shapes = {array.shape for array in (self.positive, self.flagged, self.iou, self.utterance)}
+        if len(shapes) != 1 or len(self.positive.shape) != 1:
+            raise ValueError(f"expected four arrays of one shape (N,), got {sorted(shapes)}")
+        if len(self.positive) == 0:
+            raise ValueError("there is no unit to score")
+        if not ((self.iou >= 0) & (self.iou <= 1)).all():
+            raise ValueError("an IoU lies outside 0..1")
+        if not np.bincount(self.utterance).all():
+            raise ValueError("an utterance has no unit")
+
+    @property
+    def num_utterances(self) -> int:
+        """Number of utterances, U."""
+        return int(self.utterance.max()) + 1
+
+
+def interval_iou(
+    starts: np.ndarray, ends: np.ndarray, true_starts: np.ndarray, true_ends: np.ndarray
+) -> np.ndarray:
+    """Intersection over union of found and true spans, unit by unit.
+
+    A span without length has IoU 0, also against another span without length: there is no speech
+    that it could be found in. A unit that both sides call deleted thus counts in the hard figures
+    and not in the others.
+
+    Args:
+        starts: (N,) float64, start of each found span in seconds.
+        ends: (N,) float64, end of each found span in seconds.
+        true_starts: (N,) float64, start of the true span of the same unit in seconds.
+        true_ends: (N,) float64, end of the true span of the same unit in seconds.
+
+    Returns:
+        (N,) float64 in 0..1.
+
+    Raises:
+        ValueError: A span ends before it starts.
+    """
+    if (ends < starts).any() or (true_ends < true_starts).any():
+        raise ValueError("a span ends before it starts")
+    shared = np.minimum(ends, true_ends) - np.maximum(starts, true_starts)
+    shared = np.maximum(shared, 0.0)
+    union = (ends - starts) + (true_ends - true_starts) - shared
+    # Rounding may leave the union a hair below the intersection when the spans are equal.
+    return np.minimum(_ratio(shared, union), 1.0)
+
+
+def score(outcomes: Outcomes) -> Scores:
+    """Compute all figures of one system."""
+    sums = figures_of_sums(unit_sums(outcomes).sum(axis=0))
+    macro = utterance_values(outcomes).mean(axis=0)
+    values = zip(SUM_FIGURES + MACRO_FIGURES, [*sums.tolist(), *macro.tolist()])
+    return Scores(**dict(values))
+
+
+def unit_sums(outcomes: Outcomes) -> np.ndarray:
+    """What each unit adds to the sums that the figures are made of.
+
+    Returns:
+        (N, 6) float64; columns: true positive, true positive times IoU, flagged, positive, IoU, 1.
+    """
+    hit = outcomes.positive & outcomes.flagged
+    columns = (
+        hit,
+        hit * outcomes.iou,
+        outcomes.flagged,
+        outcomes.positive,
+        outcomes.iou,
+        np.ones(len(hit)),
+    )
+    return np.stack([np.asarray(column, dtype=np.float64) for column in columns], axis=1)
+
+
+def utterance_values(outcomes: Outcomes) -> np.ndarray:
+    """PR_ML, RE_ML and F1_ML of each utterance; their means are the macro figures.
+
+    Returns:
+        (U, 3) float64 in the order of ``MACRO_FIGURES``.
+    """
+    sums = unit_sums(outcomes)
+    per_utterance = np.zeros((outcomes.num_utterances, NUM_SUMS))
+    np.add.at(per_utterance, outcomes.utterance, sums)
+    return _precision_recall_f1(per_utterance[:, 1], per_utterance[:, 2], per_utterance[:, 3])
+
+
+def figures_of_sums(total: np.ndarray) -> np.ndarray:
+    """Compute the pooled and hard figures and the average IoU, for many sums at once.
+
+    Args:
+        total: (..., 6) float64, the columns of ``unit_sums`` summed over the units, each unit with
+            the same weight or (for resamples) with its own.
+
+    Returns:
+        (..., 7) float64 in the order of ``SUM_FIGURES``.
+    """
+    pooled = _precision_recall_f1(total[..., 1], total[..., 2], total[..., 3])
+    hard = _precision_recall_f1(total[..., 0], total[..., 2], total[..., 3])
+    average_iou = _ratio(total[..., 4], total[..., 5])[..., None]
+    return np.concatenate([pooled, hard, average_iou], axis=-1)
+
+
+def _precision_recall_f1(hit: np.ndarray, flagged: np.ndarray, positive: np.ndarray) -> np.ndarray:
+    precision = _ratio(hit, flagged)
+    recall = _ratio(hit, positive)
+    f1 = _ratio(2 * precision * recall, precision + recall)
+    return np.stack([precision, recall, f1], axis=-1)
+
+
+def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
+    """``above / below``, and 0 where ``below`` is 0."""
+    return np.divide(above, below, out=np.zeros_like(above, dtype=np.float64), where=below > 0)

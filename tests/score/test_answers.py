@@ -1,0 +1,119 @@
+import dataclasses
+
+import numpy as np
+import pytest
+from lhotse import MonoCut, SupervisionSegment, SupervisionSet
+from lhotse.supervision import AlignmentItem
+
+from mlvae.score.answers import oracle_answer, outcomes, read_truth, tier_answer, truth_of
+from mlvae.score.metrics import score
+
+
+def make_cut(name, **tiers):
+    alignment = {
+        tier: [AlignmentItem(symbol, start, end - start) for symbol, start, end in items]
+        for tier, items in tiers.items()
+    }
+    supervision = SupervisionSegment(name, name, 0.0, 1.0, alignment=alignment)
+    return MonoCut(name, 0.0, 1.0, 0, supervisions=[supervision])
+
+
+@pytest.fixture
+def truth(make_truth):
+    return truth_of([make_truth("a", "35", "37"), make_truth("b", "112", "112", speaker="bert")])
+
+
+A = [("3", 0.0, 0.5), ("5", 0.5, 1.0)]
+A_HEARD = [("3", 0.0, 0.5), ("*", 0.5, 1.0)]
+B = [("1", 0.0, 0.25), ("1", 0.25, 1.0), ("2", 1.0, 1.0)]
+
+
+def test_truth_as_arrays(truth):
+    assert truth.utterances == ["a", "b"]
+    assert truth.first.tolist() == [0, 2, 5]
+    assert truth.positive.tolist() == [False, True, False, False, False]
+    assert truth.utterance.tolist() == [0, 0, 1, 1, 1]
+    assert truth.starts.tolist() == [0, 0.5, 0, 0.5, 1.0]
+    assert truth.ends.tolist() == [0.5, 1.0, 0.5, 1.0, 1.5]
+    assert truth.clusters("recording").tolist() == [0, 1, 2, 3, 4]
+    assert truth.clusters("speaker").tolist() == [0, 0, 1, 1, 1]
+    with pytest.raises(ValueError, match="not by 'utterance'"):
+        truth.clusters("utterance")
+
+
+def test_units_of_one_recording_share_a_cluster(make_truth):
+    items = [
+        make_truth("a", "35", "35", sources=["r", "s"]),
+        make_truth("b", "3", "3", sources=["r"]),
+    ]
+    assert truth_of(items).clusters().tolist() == [0, 1, 0]
+
+
+def test_reading_one_split(make_truth, tmp_path):
+    path = tmp_path / "truth.jsonl.gz"
+    items = [make_truth("a", "35", "37", split="train"), make_truth("b", "1", "1")]
+    SupervisionSet.from_segments(items).to_file(path)
+    assert read_truth(path).utterances == ["b"]
+    assert read_truth(path, split="train").positive.tolist() == [False, True]
+    with pytest.raises(ValueError, match="no utterance of the split 'valid'"):
+        read_truth(path, split="valid")
+
+
+def test_truth_that_contradicts_itself(make_truth):
+    for broken in (make_truth("a", "35", "3"), make_truth("a", "35", "35", sources=["r"])):
+        with pytest.raises(ValueError, match="truth of a: .* do not agree"):
+            truth_of([broken])
+
+
+def test_flags_are_where_the_tiers_differ(truth):
+    cuts = [make_cut("b", mlvae=B, mlvae_heard=B), make_cut("a", mlvae=A, mlvae_heard=A_HEARD)]
+    answer = tier_answer("ML-VAE", truth, cuts, "mlvae", "mlvae_heard", num_params=7)
+    assert answer.flags.tolist() == [False, True, False, False, False]
+    assert answer.ends.tolist() == [0.5, 1.0, 0.25, 1.0, 1.0]
+    assert (answer.num_params, answer.training_seconds, answer.missing) == (7, None, ())
+    found = outcomes(truth, answer)
+    np.testing.assert_allclose(found.iou, [1, 1, 0.5, 0.5 / 0.75, 0])
+    assert score(found).pooled_f1 == 1.0
+
+
+def test_forced_alignment_flags_nothing_and_flag_all_everything(truth):
+    cuts = [make_cut("a", fa=A), make_cut("b", fa=B)]
+    assert not tier_answer("FA", truth, cuts, "fa").flags.any()
+    assert tier_answer("flag-all (FA)", truth, cuts, "fa", flag_all=True).flags.all()
+
+
+def test_oracle(truth):
+    assert score(outcomes(truth, oracle_answer(truth))).pooled_f1 == 1.0
+
+
+@pytest.mark.parametrize("flag_all", [False, True])
+def test_missing_utterances_count_as_missed(truth, flag_all):
+    without_heard = make_cut("a", mlvae=A)
+    for cuts in ([], [without_heard]):
+        whole = [*cuts, make_cut("b", mlvae=B, mlvae_heard=B)]
+        answer = tier_answer("ours", truth, whole, "mlvae", "mlvae_heard", flag_all=flag_all)
+        assert answer.missing == ("a",)
+        assert not answer.flags[:2].any()
+        found = outcomes(truth, answer)
+        assert found.iou[:2].tolist() == [0, 0]
+        assert score(found).pooled_recall == 0.0
+        assert len(found.iou) == 5
+
+
+def test_answers_to_other_units_are_errors(truth):
+    other = [("3", 0.0, 0.5), ("6", 0.5, 1.0)]
+    with pytest.raises(ValueError, match="FA: utterance a has the units '3 6' in tier fa"):
+        tier_answer("FA", truth, [make_cut("a", fa=other)], "fa")
+    with pytest.raises(ValueError, match="utterance a has the units '3'"):
+        tier_answer("FA", truth, [make_cut("a", fa=A[:1])], "fa")
+    with pytest.raises(ValueError, match=r"utterance a .*\(1 heard\)"):
+        tier_answer("x", truth, [make_cut("a", fa=A, heard=A[:1])], "fa", "heard")
+    with pytest.raises(ValueError, match="no truth for utterance c"):
+        tier_answer("FA", truth, [make_cut("c", fa=A)], "fa")
+    with pytest.raises(ValueError, match="utterance a is answered twice"):
+        tier_answer("FA", truth, [make_cut("a", fa=A)] * 2, "fa")
+
+
+def test_answers_are_values(truth):
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        oracle_answer(truth).name = "x"
