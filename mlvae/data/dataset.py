@@ -158,5 +158,5 @@ def make_sampler(
             num_buckets=num_buckets,
             shuffle=True,
             seed=seed,
-            sync_buckets=False,  # synchronised buckets come in the same order every epoch
+            sync_buckets=True,  # without it lhotse may take an empty bucket for the end of the epoch
         )

@@ -144,6 +144,8 @@ def compute_fbank(data_dir: Path, report: SkipReport, num_jobs: int = 1) -> dict
         raise ValueError(f"{data_dir} holds no corpus: stage 0 has not been run to its end")
     sampling_rate = json.loads(corpus_path.read_text(encoding="utf-8"))["sampling_rate"]
     cuts = {split: load_cuts(data_dir / "manifests" / f"cuts_{split}.jsonl.gz") for split in SPLITS}
+    for left_over in (data_dir / "fbank").glob(".tmp-*"):
+        left_over.unlink()  # of a run that was killed
     work = partial(_extract_or_reason, sampling_rate=sampling_rate)
     with _workers(num_jobs) as parallel_map:
         return {

@@ -135,9 +135,14 @@ def test_a_run_that_is_killed_leaves_the_earlier_features(corpus, monkeypatch):
     def dies(cut, extractor):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("mlvae.data.features.extract", dies)
-    with pytest.raises(KeyboardInterrupt):
-        fbank(["--data-dir", str(corpus)])
+    with monkeypatch.context() as patch:
+        patch.setattr("mlvae.data.features.extract", dies)
+        with pytest.raises(KeyboardInterrupt):
+            fbank(["--data-dir", str(corpus)])
     assert {path.name: path.read_bytes() for path in (corpus / "fbank").iterdir()} == before
     cuts = CutSet.from_file(corpus / "fbank" / "cuts_train.jsonl.gz")
     assert all(len(cut.load_features()) == cut.num_frames for cut in cuts)
+
+    (corpus / "fbank" / ".tmp-1-feats_train.lca").write_bytes(b"of a harder kill")
+    assert fbank(["--data-dir", str(corpus)]) == 0
+    assert {path.name: path.read_bytes() for path in (corpus / "fbank").iterdir()} == before
