@@ -158,5 +158,5 @@ def make_sampler(
             num_buckets=num_buckets,
             shuffle=True,
             seed=seed,
-            sync_buckets=True,  # without it lhotse may take an empty bucket for the end of the epoch
+            sync_buckets=True,  # without it an empty bucket may end the epoch early
         )
