@@ -17,7 +17,7 @@ The graph is explained in :mod:`mlvae.fsa.compiler`, its scores in
 from .compiler import MlFsaCompiler
 from .emissions import Emissions
 from .layout import ColumnLayout
-from .search import UnitPosteriors, best_path, posteriors, too_short, total_scores
+from .search import UnitPosteriors, best_columns, best_path, posteriors, too_short, total_scores
 from .spans import UnitSpan
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "MlFsaCompiler",
     "UnitPosteriors",
     "UnitSpan",
+    "best_columns",
     "best_path",
     "posteriors",
     "too_short",

@@ -9,6 +9,8 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 
+import torch
+
 TOPOLOGIES = ("single", "ml")
 
 #: Values of the arc attribute ``kind`` and, by name, of ``UnitSpan.kind``.
@@ -83,6 +85,13 @@ class ColumnLayout:
     def start_mismatch(self, unit):
         """Column(s) of starting "not ``unit``"."""
         return 1 + self.num_states + 2 * self.num_units + unit
+
+    def column_of_label(self, label: torch.Tensor) -> torch.Tensor:
+        """Posterior column behind each emission column, -1 for "not a unit"; int64 tensors."""
+        unit = label - self.start(0)
+        state = torch.where(unit < 0, label - 1, unit * self.states_per_unit)
+        state = torch.where(unit >= self.num_units, torch.full_like(state, -1), state)
+        return torch.where(label == 0, torch.full_like(state, self.num_states), state)
 
     @property
     def fingerprint(self) -> int:

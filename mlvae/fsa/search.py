@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import k2
@@ -75,28 +76,40 @@ def best_path(graphs: k2.Fsa, emissions: Emissions) -> list[list[UnitSpan]]:
         ValueError: the graphs are not those of the emissions' compiler, or the batch is too large.
     """
     graphs, bare = _prepared(graphs, emissions)
-    short = set(too_short(graphs, emissions))
     results: list[list[UnitSpan]] = [[] for _ in emissions.order]
-    for beam in (BEST_PATH_BEAM, *WIDER_BEAMS):
-        missing = [
-            position
-            for position, index in enumerate(emissions.order.tolist())
-            if not results[index] and index not in short
-        ]
-        if not missing:
-            break
-        with torch.no_grad():
-            lattice = _intersect(bare, emissions, missing, beam)
-            if lattice is None:
-                continue
-            paths = k2.shortest_path(lattice, use_double_scores=True)
-        for position, spans in zip(missing, _read_paths(paths, graphs, len(missing))):
+    for positions, paths in _shortest_paths(graphs, bare, emissions):
+        for position, spans in zip(positions, _read_paths(paths, graphs, len(positions))):
             results[int(emissions.order[position])] = spans
-    for index in sorted(short):
-        logging.getLogger(__name__).warning(
-            "%s is too short: %d frames", emissions.names[index], emissions.num_frames[index]
-        )
     return results
+
+
+def best_columns(graphs: k2.Fsa, emissions: Emissions) -> torch.Tensor:
+    """The posterior column that explains each frame on the best path: training targets, by state.
+
+    Args:
+        graphs: as in :func:`best_path`.
+        emissions: as in :func:`best_path`.
+
+    Returns:
+        int64 (B, max(num_frames)) on CPU, in the caller's order: ``unit * states_per_unit +
+        state``, or ``num_units * states_per_unit`` for silence; -1 in frames of a mispronounced
+        unit, in padding, and throughout utterances that :func:`best_path` has no spans for.
+
+    Raises:
+        ValueError: as :func:`best_path`.
+    """
+    layout = emissions.layout
+    width = int(emissions.num_frames.max())
+    result = torch.full((len(emissions.order), width), -1, dtype=torch.int64)
+    _, bare = _prepared(graphs, emissions)
+    for positions, paths in _shortest_paths(graphs, bare, emissions):
+        row, labels = _rows(paths), paths.labels.cpu().long()
+        splits = _arc_row_splits(paths)
+        frame = torch.arange(len(row)) - splits[row]
+        emitting = labels != -1
+        index = emissions.order[torch.tensor(positions)][row[emitting]]
+        result[index, frame[emitting]] = layout.column_of_label(labels[emitting])
+    return result
 
 
 def posteriors(
@@ -123,10 +136,7 @@ def posteriors(
             bare, emissions.dense, output_beam=output_beam, frame_idx_name="frame"
         )
         arc_posterior = lattice.get_arc_post(use_double_scores=True, log_semiring=True).exp()
-    row_splits = _arc_row_splits(lattice)
-    row = torch.repeat_interleave(
-        torch.arange(len(row_splits) - 1), row_splits[1:] - row_splits[:-1]
-    )
+    row = _rows(lattice)
     arc_posterior = arc_posterior.cpu()
     graph_arc = lattice.graph_arc.cpu().long()
     frame = lattice.frame.cpu().long()
@@ -139,7 +149,7 @@ def posteriors(
     short = set(too_short(graphs, emissions))
     graph_splits = _arc_row_splits(graphs)
     inverse = torch.argsort(emissions.order)
-    lattice_begin = torch.searchsorted(row, torch.arange(len(row_splits)))
+    lattice_begin = _arc_row_splits(lattice)
     results = []
     for index in range(len(emissions.order)):
         mine = slice(int(graph_splits[index]), int(graph_splits[index + 1]))
@@ -272,10 +282,44 @@ def _intersect(
         return None
 
 
+def _shortest_paths(
+    graphs: k2.Fsa, bare: k2.Fsa, emissions: Emissions
+) -> Iterator[tuple[list[int], k2.Fsa]]:
+    """Positions in the order of the emissions, and their best paths; nothing for those without.
+
+    Searches with a narrow beam, and again with wider ones what came out empty. Utterances that are
+    too short are named in a warning.
+    """
+    order = emissions.order.tolist()
+    short = set(too_short(graphs, emissions))
+    for index in sorted(short):
+        logging.getLogger(__name__).warning(
+            "%s is too short: %d frames", emissions.names[index], emissions.num_frames[index]
+        )
+    missing = [position for position, index in enumerate(order) if index not in short]
+    for beam in (BEST_PATH_BEAM, *WIDER_BEAMS):
+        if not missing:
+            return
+        with torch.no_grad():
+            lattice = _intersect(bare, emissions, missing, beam)
+            if lattice is None:
+                continue
+            paths = k2.shortest_path(lattice, use_double_scores=True)
+        yield missing, paths
+        splits = _arc_row_splits(paths)
+        empty = (splits[1:] == splits[:-1]).tolist()
+        missing = [position for position, is_empty in zip(missing, empty) if is_empty]
+
+
+def _rows(fsas: k2.Fsa) -> torch.Tensor:
+    """int64 (num_arcs,) on CPU: the FSA of each arc."""
+    splits = _arc_row_splits(fsas)
+    return torch.repeat_interleave(torch.arange(len(splits) - 1), splits[1:] - splits[:-1])
+
+
 def _read_paths(paths: k2.Fsa, graphs: k2.Fsa, num_paths: int) -> list[list[UnitSpan]]:
     """Spans of each linear FSA of ``paths``."""
-    splits = _arc_row_splits(paths)
-    row = torch.repeat_interleave(torch.arange(len(splits) - 1), splits[1:] - splits[:-1])
+    row = _rows(paths)
     emitting = (paths.labels != -1).cpu()
     graph_arc = paths.graph_arc.long()[emitting.to(paths.device)]
     attributes = {

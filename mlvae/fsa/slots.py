@@ -46,7 +46,9 @@ def read_utterances(utterances: Sequence, num_units: int) -> Slots:
     """
     if len(utterances) == 0:
         raise ValueError("no utterances to compile")
-    batch = [_as_list(utterance) for utterance in utterances]
+    batch = [
+        _as_list(utterance, f"utterance {index}") for index, utterance in enumerate(utterances)
+    ]
     for index, utterance in enumerate(batch):
         if len(utterance) == 0:
             raise ValueError(f"utterance {index} has no units")
@@ -56,8 +58,11 @@ def read_utterances(utterances: Sequence, num_units: int) -> Slots:
     return slots
 
 
-def _as_list(utterance) -> list:
-    return utterance.tolist() if hasattr(utterance, "tolist") else list(utterance)
+def _as_list(value, place: str) -> list:
+    try:
+        return list(value.tolist() if hasattr(value, "tolist") else value)
+    except TypeError:
+        raise ValueError(f"{place} is {value!r}, not a list") from None
 
 
 def _check_range(slots: Slots, num_units: int) -> None:
@@ -155,6 +160,9 @@ def _pronunciations(index: int, word_index: int, word) -> list[tuple[int, ...]]:
         raise ValueError(
             f"{place}: found a unit where a word is expected; do not mix units and words"
         )
+    if isinstance(word, numbers.Number):
+        raise ValueError(f"{place}: units must be integers, not {word}")
+    word = _as_list(word, place)
     if len(word) == 0:
         raise ValueError(f"{place} has no pronunciation")
     distinct: dict[tuple[int, ...], None] = {}
@@ -164,9 +172,9 @@ def _pronunciations(index: int, word_index: int, word) -> list[tuple[int, ...]]:
                 f"{place}: a word is a list of pronunciations, each a list of units, not a list "
                 "of units"
             )
-        if len(pronunciation) == 0:
+        units = tuple(_as_list(pronunciation, f"{place}: a pronunciation"))
+        if len(units) == 0:
             raise ValueError(f"{place} has a pronunciation without units")
-        units = tuple(_as_list(pronunciation))
         if not all(isinstance(unit, numbers.Integral) for unit in units):
             raise ValueError(f"{place}: units must be integers, not {list(units)}")
         distinct[units] = None

@@ -1,0 +1,156 @@
+"""What is refused, and that the message says where the fault is."""
+
+from __future__ import annotations
+
+import k2
+import pytest
+import torch
+
+from mlvae.fsa import MlFsaCompiler, best_path, posteriors, search, total_scores
+from tests.fsa.cases import NUM_UNITS
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_units": 0}, "num_units must be at least 1, not 0"),
+        ({"num_units": 3, "states_per_unit": 0}, "states_per_unit must be at least 1, not 0"),
+        ({"num_units": 3, "topology": "substitution"}, "'substitution' is not available"),
+        ({"num_units": 3, "topology": "ML"}, "there are: single, ml"),
+        ({"num_units": 3, "skip": True}, "skip is not available for topology 'ml'"),
+        (
+            {"num_units": 3, "topology": "single", "filler": True},
+            "filler is not available for topology 'single'",
+        ),
+        ({"num_units": 3, "competitors": [[1], [2], [0]]}, "competitors are not available"),
+    ],
+)
+def test_compiler_refuses_what_it_cannot_do(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        MlFsaCompiler(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("utterances", "message"),
+    [
+        ([], "no utterances"),
+        ([[0, 1], []], "utterance 1 has no units"),
+        ([[0, 1], [2, 4]], "utterance 1: unit 4 is out of range; units are 0 to 3"),
+        ([[0, -1]], "utterance 0: unit -1 is out of range; units are 0 to 3"),
+        ([[[[0]]], [[[1], [7]]]], "utterance 1: unit 7 is out of range; units are 0 to 3"),
+        ([[[[0]], []]], "utterance 0, word 1 has no pronunciation"),
+        ([[[[0]], [[1], []]]], "utterance 0, word 1 has a pronunciation without units"),
+        ([[0, 1], [[[0]]]], "utterance 0, word 0: found a unit where a word is expected"),
+        ([[[0, 1], [2]]], "utterance 0, word 0: a word is a list of pronunciations"),
+        ([[0.5, 1.0]], "utterance 0, word 0: units must be integers, not 0.5"),
+        ([[0, [1]]], "units must be integers"),
+        ([["n", "aa"]], "units must be integers"),
+        ([[[[0, 1.5]]]], "utterance 0, word 0: units must be integers"),
+        ([0, 1], "utterance 0 is 0, not a list"),
+        ([[0, 1], None], "utterance 1 is None, not a list"),
+        ([[[[0]], None]], "utterance 0, word 1 is None, not a list"),
+        ([[[[0], None]]], "utterance 0, word 0: a pronunciation is None, not a list"),
+    ],
+)
+def test_compile_names_what_is_wrong(utterances, message):
+    with pytest.raises(ValueError, match=message):
+        MlFsaCompiler(NUM_UNITS).compile(utterances)
+
+
+class Inputs:
+    """Valid arguments of emissions, each of which a test may replace."""
+
+    def __init__(self, device="cpu"):
+        self.log_posteriors = torch.zeros(2, 5, NUM_UNITS, device=device).log_softmax(-1)
+        self.num_frames = torch.tensor([5, 3])
+        self.two = torch.zeros(2, 5, 2, device=device).log_softmax(-1)
+
+    def refused(self, message, compiler=None, **changes):
+        arguments = {"log_posteriors": self.log_posteriors, "num_frames": self.num_frames}
+        arguments.update(changes)
+        with pytest.raises(ValueError, match=message):
+            (compiler or MlFsaCompiler(NUM_UNITS)).emissions(**arguments)
+
+
+def test_shapes_and_types_are_checked(device):
+    inputs = Inputs(device)
+    flat = inputs.log_posteriors[0]
+    inputs.refused(r"must be \(B, T, 4\) for 4 units x 1 states, not \(5, 4\)", log_posteriors=flat)
+    compiler = MlFsaCompiler(NUM_UNITS, states_per_unit=3, silence=True)
+    inputs.refused(r"\(B, T, 13\) for 4 units x 3 states \+ silence, not", compiler)
+    inputs.refused(r"\(B, T, 5\) for 4 units x 1 states \+ blank", blank=0)
+    whole = torch.zeros_like(inputs.log_posteriors, dtype=torch.int64)
+    inputs.refused("must be floating point, not torch.int64", log_posteriors=whole)
+    inputs.refused("log_posteriors is empty", log_posteriors=inputs.log_posteriors[:, :0])
+    inputs.refused("must be 2 integers", num_frames=torch.tensor([5, 3, 1]))
+    inputs.refused("must be 2 integers", num_frames=torch.tensor([5.0, 3.0]))
+    inputs.refused("utterance 1 has 6 frames, .* room for 0 to 5", num_frames=torch.tensor([5, 6]))
+    inputs.refused("utterance 0 has -1 frames", num_frames=torch.tensor([-1, 3]))
+    for name in ("log_boundary", "log_correctness"):
+        inputs.refused(rf"{name} must be \(2, 5, 2\)", **{name: inputs.two[..., :1]})
+        inputs.refused(rf"{name} must be \(2, 5, 2\)", **{name: inputs.two[:, :4]})
+    inputs.refused(r"one value a column of log_posteriors \(4\)", log_prior=torch.zeros(3))
+    inputs.refused("log_prior must be finite", log_prior=torch.tensor([-1.0, -1, -1, -torch.inf]))
+    for scale in (0.0, -1.0, float("nan"), float("inf")):
+        inputs.refused("acoustic_scale must be positive and finite", acoustic_scale=scale)
+    inputs.refused("3 names for 2 utterances", names=["a", "b", "c"])
+    five = torch.zeros(2, 5, NUM_UNITS + 1, device=device).log_softmax(-1)
+    for blank in (5, -1):
+        inputs.refused(f"blank is column {blank}", log_posteriors=five, blank=blank)
+
+
+def test_logits_are_refused(device):
+    inputs = Inputs(device)
+    generator = torch.Generator().manual_seed(0)
+    logits = 4 * torch.randn(2, 5, NUM_UNITS, generator=generator).to(device)
+    inputs.refused("log-probabilities are wanted, not logits", log_posteriors=logits)
+    inputs.refused("log_boundary has .* not logits", log_boundary=logits[..., :2] + 9)
+    inputs.refused("log_correctness has .* not logits", log_correctness=logits[..., :2] + 9)
+    inputs.refused("not logits", log_posteriors=logits, names=["cut-1", "cut-2"])
+    # Probabilities in place of their logs are at least as common a mistake.
+    inputs.refused("not logits", log_posteriors=logits.softmax(-1))
+
+
+def _with_graphs(graphs, emissions, message):
+    for search_ in (best_path, posteriors, total_scores):
+        with pytest.raises(ValueError, match=message):
+            search_(graphs, emissions)
+
+
+def test_graphs_of_another_compiler_are_refused(device):
+    compiler = MlFsaCompiler(NUM_UNITS)
+    inputs = Inputs(device)
+    emissions = compiler.emissions(inputs.log_posteriors, inputs.num_frames)
+    others = [
+        MlFsaCompiler(NUM_UNITS + 1),
+        MlFsaCompiler(NUM_UNITS, "single"),
+        MlFsaCompiler(NUM_UNITS, states_per_unit=2),
+        MlFsaCompiler(NUM_UNITS, silence=True),
+    ]
+    for other in others:
+        _with_graphs(other.compile([[0], [1]]), emissions, "different compilers")
+        # One foreign graph among good ones.
+        mixed = k2.cat([compiler.compile([[0]]), other.compile([[1]])])
+        _with_graphs(mixed, emissions, "different compilers")
+    # An equal compiler is no other one.
+    graphs = MlFsaCompiler(NUM_UNITS).compile([[0], [1]])
+    assert len(best_path(graphs, emissions)) == 2
+
+
+def test_other_graphs_are_refused(device):
+    compiler = MlFsaCompiler(NUM_UNITS)
+    inputs = Inputs(device)
+    emissions = compiler.emissions(inputs.log_posteriors, inputs.num_frames)
+    _with_graphs(compiler.compile([[0]]), emissions, "1 graphs for emissions of 2 utterances")
+    _with_graphs(compiler.compile([[0]])[0], emissions, "must be an FsaVec made by MlFsaCompiler")
+    foreign = k2.linear_fsa([[1], [2]])
+    _with_graphs(foreign, emissions, "must be an FsaVec made by MlFsaCompiler")
+
+
+def test_batch_that_is_too_large_for_k2_is_refused(monkeypatch):
+    compiler = MlFsaCompiler(NUM_UNITS)
+    inputs = Inputs()
+    emissions = compiler.emissions(inputs.log_posteriors, inputs.num_frames)
+    graphs = compiler.compile([[0, 1], [2]])
+    monkeypatch.setattr(search, "_INT32_MAX", 50)
+    _with_graphs(graphs, emissions, "too large for k2: .* at most 50; split its 2 utterances")
