@@ -1,4 +1,4 @@
-"""What every stage of a recipe owes its user: log lines, counts that add up, whole files or none."""
+"""What a stage of a recipe owes its user: log lines, counts that add up, whole files or none."""
 
 from __future__ import annotations
 

@@ -136,7 +136,6 @@ def posteriors(
             bare, emissions.dense, output_beam=output_beam, frame_idx_name="frame"
         )
         arc_posterior = lattice.get_arc_post(use_double_scores=True, log_semiring=True).exp()
-    row = _rows(lattice)
     arc_posterior = arc_posterior.cpu()
     graph_arc = lattice.graph_arc.cpu().long()
     frame = lattice.frame.cpu().long()

@@ -1,0 +1,137 @@
+"""Drawings of acceptors, for looking at and for teaching."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from .compiler import MlFsaCompiler
+from .figure import figure
+from .layout import KIND_SILENCE
+
+FORMS = ("figure", "frames")
+
+_INK, _WRONG_INK, _FAINT_INK = "#1f2933", "#b3361b", "#7b8794"
+
+
+def draw_graph(
+    units: Sequence[str],
+    path: Path | str,
+    form: str = "figure",
+    topology: str = "ml",
+    states_per_unit: int = 1,
+    silence: bool = False,
+) -> None:
+    """Draw the acceptor of a unit sequence with Graphviz.
+
+    The start state has a bold circle and the accepting state a double one, as in the paper. What
+    belongs to mispronunciations is drawn in red.
+
+    Args:
+        units: names of the canonical units in order, such as ``["n", "aa", "t"]``.
+        path: file to write; its suffix tells the format: ``.svg``, or another one of Graphviz.
+        form: ``figure``, the paper's figure with the symbols R, W, n, n*, H and S; or ``frames``,
+            the frame-synchronous form that is decoded, with arcs such as ``start n``, ``hold n*``.
+        topology: ``single`` or ``ml``.
+        states_per_unit: states of a correct unit; only for ``frames``.
+        silence: whether optional silence is allowed; only for ``frames``.
+
+    Raises:
+        ImportError: pygraphviz is not installed.
+        ValueError: no units, or an unknown or unavailable form, topology or option.
+        OSError: the file cannot be written.
+    """
+    if form not in FORMS:
+        raise ValueError(f"form {form!r} is not available; there are: {', '.join(FORMS)}")
+    if form == "figure":
+        if silence or states_per_unit != 1:
+            raise ValueError("the figure has neither silence nor several states a unit")
+        drawing = _draw_figure(units, topology)
+    else:
+        drawing = _draw_frames(units, topology, states_per_unit, silence)
+    path = Path(path)
+    drawing.draw(str(path), format=path.suffix[1:] or "svg", prog="dot")
+
+
+def _new_drawing():
+    try:
+        import pygraphviz
+    except ImportError as error:
+        raise ImportError(
+            "drawing needs pygraphviz: install mlvae with its extra, pip install 'mlvae[graph]'"
+        ) from error
+    drawing = pygraphviz.AGraph(directed=True, strict=False)
+    drawing.graph_attr.update(rankdir="LR", bgcolor="white", pad=0.2, nodesep=0.35, ranksep=0.55)
+    drawing.node_attr.update(
+        shape="circle", fixedsize="true", width=0.45, fontsize=12, fontname="Helvetica", color=_INK
+    )
+    drawing.edge_attr.update(fontsize=12, fontname="Helvetica", arrowsize=0.7, color=_INK)
+    return drawing
+
+
+def _add_states(drawing, wrong: Sequence[bool], accepting: int) -> None:
+    """Add states 0 .. n - 1, of which ``wrong`` belong to a mispronunciation."""
+    # Graphviz puts what comes first on top, and nodes of one group in line.
+    for state in sorted(range(len(wrong)), key=lambda state: wrong[state]):
+        ink = _WRONG_INK if wrong[state] else _INK
+        drawing.add_node(state, color=ink, fontcolor=ink, group=f"{wrong[state]}")
+    drawing.get_node(0).attr.update(penwidth=2.5)
+    drawing.get_node(accepting).attr.update(shape="doublecircle", width=0.4)
+
+
+def _add_arc(drawing, source: int, target: int, label: str, wrong: bool, **attributes) -> None:
+    ink = _WRONG_INK if wrong else _INK
+    attributes = {"color": ink, "fontcolor": ink, "label": f" {label} ", **attributes}
+    drawing.add_edge(source, target, **attributes)
+
+
+def _draw_figure(units: Sequence[str], topology: str):
+    fsa = figure(units, topology)
+    drawing = _new_drawing()
+    num_states = fsa.arcs.dim0() - 1  # without the one that k2 has for accepting
+    period = 5 if topology == "ml" else 2
+    wrong = [topology == "ml" and state % period >= 3 for state in range(num_states)]
+    _add_states(drawing, wrong, accepting=num_states - 1)
+    for source, target, label, _ in fsa.arcs.values().tolist():
+        if label == -1:
+            continue
+        _add_arc(
+            drawing,
+            source,
+            target,
+            fsa.labels_sym[label],
+            wrong=wrong[source] or wrong[target],
+            constraint="false" if target < source else "true",
+        )
+    return drawing
+
+
+def _draw_frames(units: Sequence[str], topology: str, states_per_unit: int, silence: bool):
+    names = list(dict.fromkeys(units))
+    compiler = MlFsaCompiler(max(len(names), 1), topology, states_per_unit, silence)
+    graph = compiler.compile([[names.index(unit) for unit in units]])[0]
+    drawing = _new_drawing()
+    arcs = graph.arcs.values().tolist()
+    num_states = graph.arcs.dim0()
+    wrong = [False] * num_states
+    for (_, target, _, _), is_wrong in zip(arcs, graph.is_mispronounced.tolist()):
+        wrong[target] = wrong[target] or bool(is_wrong)
+    _add_states(drawing, wrong, accepting=num_states - 1)
+    columns = zip(
+        arcs,
+        graph.unit.tolist(),
+        graph.kind.tolist(),
+        graph.is_start.tolist(),
+        graph.is_mispronounced.tolist(),
+    )
+    for (source, target, label, _), unit, kind, is_start, is_wrong in columns:
+        if label == -1:
+            _add_arc(drawing, source, target, "end", wrong[source], style="dashed")
+        elif kind == KIND_SILENCE:
+            _add_arc(drawing, source, target, "silence", False, color=_FAINT_INK)
+        else:
+            name = names[unit] + "*" * is_wrong
+            _add_arc(
+                drawing, source, target, ("start " if is_start else "hold ") + name, bool(is_wrong)
+            )
+    return drawing

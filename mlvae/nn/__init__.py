@@ -1,0 +1,20 @@
+"""The networks: plain torch modules that know nothing of corpora, graphs or training."""
+
+from mlvae.nn.boundary import BoundaryDetector, BoundaryDetectorConfig
+from mlvae.nn.estimator import PhonemeEstimator, PhonemeEstimatorConfig
+from mlvae.nn.generator import GeneratorOutput, SpeechGenerator, SpeechGeneratorConfig
+from mlvae.nn.narrow import NarrowAcousticModel, NarrowAcousticModelConfig
+from mlvae.nn.normalize import FeatureScale
+
+__all__ = [
+    "BoundaryDetector",
+    "BoundaryDetectorConfig",
+    "FeatureScale",
+    "GeneratorOutput",
+    "NarrowAcousticModel",
+    "NarrowAcousticModelConfig",
+    "PhonemeEstimator",
+    "PhonemeEstimatorConfig",
+    "SpeechGenerator",
+    "SpeechGeneratorConfig",
+]

@@ -1,0 +1,198 @@
+"""Speech generator phi_h: a hierarchical Gaussian-mixture VAE over speech, with q(pi)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from mlvae.nn.layers import PaddedLSTM, fully_connected
+from mlvae.nn.sru import SRU
+
+
+@dataclass
+class SpeechGeneratorConfig:
+    """Sizes of the speech generator; the defaults are the paper's.
+
+    Attributes:
+        encoder_fc_size: width of the encoder's three fully connected layers.
+        encoder_lstm_layers: LSTM layers of the encoder.
+        encoder_lstm_size: units of each, and of the fully connected layer after them.
+        bidirectional: whether the encoder's LSTM looks both ways.
+        latent_size: dimension D_h of the speech latent h_t.
+        num_variants: mispronunciation variants N_m a unit.
+        gumbel_temperature: temperature tau of the Gumbel softmax that picks a variant.
+        variant_fc_size: width of the three fully connected layers that score variants.
+        correctness_fc_size: width of the two fully connected layers of q(pi).
+        decoder_layers: bidirectional SRU layers of the decoder.
+        decoder_size: units of each, a direction.
+    """
+
+    encoder_fc_size: int = 32
+    encoder_lstm_layers: int = 4
+    encoder_lstm_size: int = 512
+    bidirectional: bool = False
+    latent_size: int = 32
+    num_variants: int = 3
+    gumbel_temperature: float = 0.1
+    variant_fc_size: int = 128
+    correctness_fc_size: int = 128
+    decoder_layers: int = 4
+    decoder_size: int = 512
+
+
+@dataclass
+class GeneratorOutput:
+    """What the generator says of a batch.
+
+    Attributes:
+        mean, log_variance: (B, T, F), p(x_t | h_t) at the sampled h_t.
+        kl: (B, T), KL(q(h_t | x_t) || N(mu_z, sigma_z)) of the selected component, summed over D_h.
+        correctness_logit: (B, T), log-odds of q(pi_t = 1 | x_t, y_t, b_t).
+    """
+
+    mean: torch.Tensor
+    log_variance: torch.Tensor
+    kl: torch.Tensor
+    correctness_logit: torch.Tensor
+
+
+class SpeechGenerator(nn.Module):
+    """Reconstructs speech through a Gaussian mixture whose component depends on unit and pi.
+
+    For unit j the mixture has one component for the correct pronunciation and N_m for wrong ones,
+    K = N + N * N_m in all. A frame with unit y_t and pi_t = 0 selects component
+    y_t * (N_m + 1), and with pi_t = 1 component y_t * (N_m + 1) + 1 + k, where the variant k is
+    drawn by a straight-through Gumbel softmax over NN(x_t, y_t). The selection is a hard one-hot:
+    the printed softmax(rho * eps + one-hot) is nearly flat over K and rho cancels in it.
+
+    Args:
+        num_features: feature dimension F.
+        num_units: units N.
+        config: sizes.
+    """
+
+    # Keeps exp(-log_variance) in range, for the decoder and for the mixture alike.
+    LOG_VARIANCE_RANGE = (-8.0, 8.0)
+
+    def __init__(self, num_features: int, num_units: int, config: SpeechGeneratorConfig) -> None:
+        super().__init__()
+        self.num_units = num_units
+        self.temperature = config.gumbel_temperature
+        width = config.encoder_fc_size
+        self.encoder_fc = fully_connected([num_features, width, width, width])
+        self.encoder_lstm = PaddedLSTM(
+            width, config.encoder_lstm_size, config.encoder_lstm_layers, config.bidirectional
+        )
+        self.encoder_hidden = fully_connected(
+            [self.encoder_lstm.output_size, config.encoder_lstm_size]
+        )
+        self.latent_mean = nn.Linear(config.encoder_lstm_size, config.latent_size)
+        self.latent_log_variance = nn.Linear(config.encoder_lstm_size, config.latent_size)
+
+        components = (num_units, config.num_variants + 1, config.latent_size)
+        self.component_mean = nn.Parameter(torch.randn(components))
+        self.component_log_variance = nn.Parameter(torch.zeros(components))
+        width = config.variant_fc_size
+        self.variant = nn.Sequential(
+            fully_connected([num_features + num_units, width, width, width]),
+            nn.Linear(width, config.num_variants),
+        )
+        width = config.correctness_fc_size
+        self.correctness = nn.Sequential(
+            fully_connected([num_features + num_units + 1, width, width]), nn.Linear(width, 1)
+        )
+        self.decoder = SRU(
+            config.latent_size, config.decoder_size, config.decoder_layers, bidirectional=True
+        )
+        self.speech_mean = nn.Linear(self.decoder.output_size, num_features)
+        self.speech_log_variance = nn.Linear(self.decoder.output_size, num_features)
+
+    def correctness_logits(
+        self, features: torch.Tensor, unit_posteriors: torch.Tensor, boundary_mean: torch.Tensor
+    ) -> torch.Tensor:
+        """Log-odds of q(pi_t = 1 | x_t, y_t, b_t).
+
+        Args:
+            features: float (B, T, F), scaled.
+            unit_posteriors: float (B, T, N), probabilities from the phoneme estimator.
+            boundary_mean: float (B, T), q(b_t = 1) from the boundary detector.
+
+        Returns:
+            float (B, T). No gradient reaches the other two modules.
+        """
+        inputs = [features, unit_posteriors.detach(), boundary_mean.detach().unsqueeze(2)]
+        return self.correctness(torch.cat(inputs, dim=2)).squeeze(2)
+
+    def forward(
+        self,
+        features: torch.Tensor,
+        num_frames: torch.Tensor,
+        unit: torch.Tensor,
+        unit_posteriors: torch.Tensor,
+        boundary_mean: torch.Tensor,
+    ) -> GeneratorOutput:
+        """Encode, select components, decode.
+
+        Randomness (pi_t, the variant and h_t) comes from torch's global generator. pi_t is sampled
+        from q(pi) without a gradient: in ML-VAE q(pi) learns from its own likelihood term alone.
+
+        Args:
+            features: float (B, T, F), scaled.
+            num_frames: int64 (B,).
+            unit: int64 (B, T), the unit y_t that selects the component.
+            unit_posteriors: float (B, T, N).
+            boundary_mean: float (B, T).
+
+        Returns:
+            :class:`GeneratorOutput`; padding holds values that mean nothing.
+        """
+        logit = self.correctness_logits(features, unit_posteriors, boundary_mean)
+        mispronounced = torch.bernoulli(torch.sigmoid(logit.detach()))
+
+        hidden = self.encoder_hidden(self.encoder_lstm(self.encoder_fc(features), num_frames))
+        mean = self.latent_mean(hidden)
+        log_variance = self.latent_log_variance(hidden).clamp(*self.LOG_VARIANCE_RANGE)
+        latent = mean + torch.randn_like(mean) * (0.5 * log_variance).exp()
+
+        prior_mean, prior_log_variance = self._select(features, unit, mispronounced)
+        kl = _gaussian_kl(mean, log_variance, prior_mean, prior_log_variance).sum(2)
+
+        decoded = self.decoder(latent, num_frames)
+        return GeneratorOutput(
+            mean=self.speech_mean(decoded),
+            log_variance=self.speech_log_variance(decoded).clamp(*self.LOG_VARIANCE_RANGE),
+            kl=kl,
+            correctness_logit=logit,
+        )
+
+    def _select(
+        self, features: torch.Tensor, unit: torch.Tensor, mispronounced: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean and log-variance of each frame's component, (B, T, D_h)."""
+        one_hot_unit = F.one_hot(unit, self.num_units).to(features.dtype)
+        variant = F.gumbel_softmax(
+            self.variant(torch.cat([features, one_hot_unit], dim=2)),
+            tau=self.temperature,
+            hard=True,
+        )
+        wrong = mispronounced.unsqueeze(2)
+        # (B, T, 1 + N_m): the correct component, or one of the variants.
+        choice = torch.cat([1 - wrong, wrong * variant], dim=2).unsqueeze(3)
+        mean = (choice * self.component_mean[unit]).sum(2)
+        log_variance = (choice * self.component_log_variance[unit]).sum(2)
+        return mean, log_variance.clamp(*self.LOG_VARIANCE_RANGE)
+
+
+def _gaussian_kl(
+    mean: torch.Tensor,
+    log_variance: torch.Tensor,
+    prior_mean: torch.Tensor,
+    prior_log_variance: torch.Tensor,
+) -> torch.Tensor:
+    """Elementwise KL between diagonal Gaussians."""
+    ratio = (log_variance - prior_log_variance).exp()
+    distance = (mean - prior_mean).pow(2) * (-prior_log_variance).exp()
+    return 0.5 * (ratio + distance - 1.0 - (log_variance - prior_log_variance))

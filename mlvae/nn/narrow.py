@@ -1,0 +1,75 @@
+"""The acoustic model of forced alignment, which sees one frame on each side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from mlvae.nn.normalize import FeatureScale
+
+
+@dataclass
+class NarrowAcousticModelConfig:
+    """Sizes of the narrow acoustic model.
+
+    Attributes:
+        states_per_unit: left-to-right states a unit.
+        context: frames seen on each side.
+        hidden_size: width of the hidden layers.
+        dropout: dropout after the hidden layers.
+    """
+
+    states_per_unit: int = 3
+    context: int = 1
+    hidden_size: int = 128
+    dropout: float = 0.2
+
+
+class NarrowAcousticModel(nn.Module):
+    """Posteriors of unit states from a few frames.
+
+    A flat start teaches a model to reproduce the very alignment it is then used to improve. A model
+    that sees far around a frame can do so wherever the edges are, and its edges drift by tens of
+    milliseconds; one that sees a single frame on each side has to follow the sound.
+
+    Args:
+        num_features: feature dimension F, before scaling.
+        num_units: units N.
+        silence: whether there is a last column for silence.
+        config: sizes.
+    """
+
+    def __init__(
+        self, num_features: int, num_units: int, silence: bool, config: NarrowAcousticModelConfig
+    ) -> None:
+        super().__init__()
+        self.context = config.context
+        self.scale = FeatureScale(num_features)
+        self.window = nn.Conv1d(
+            num_features, config.hidden_size, 2 * config.context + 1, padding=config.context
+        )
+        self.hidden = nn.Linear(config.hidden_size, config.hidden_size)
+        self.output = nn.Linear(
+            config.hidden_size, num_units * config.states_per_unit + int(silence)
+        )
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Log-posteriors of unit states.
+
+        Padding must be zero: it then equals the padding of the convolution at the edges, and a cut
+        gets the same posteriors alone and in a batch.
+
+        Args:
+            features: float (B, T, F), cut-mean normalised, zero in padding.
+
+        Returns:
+            float (B, T, N * states_per_unit [+ 1]), log-probabilities.
+        """
+        hidden = self.window(self.scale(features).transpose(1, 2)).transpose(1, 2)
+        hidden = self.dropout(F.relu(hidden))
+        hidden = self.dropout(F.relu(self.hidden(hidden)))
+        return self.output(hidden).log_softmax(dim=2)

@@ -1,0 +1,126 @@
+"""Simple recurrent units (Lei et al. 2018, the paper's decoder), scripted.
+
+For input x_t and elementwise product *::
+
+    f_t = sigmoid(W_f x_t + v_f * c_{t-1} + b_f)
+    r_t = sigmoid(W_r x_t + v_r * c_{t-1} + b_r)
+    c_t = f_t * c_{t-1} + (1 - f_t) * (W x_t)
+    h_t = r_t * c_t + (1 - r_t) * x_t
+
+Only c_t is recurrent, and elementwise. All matrix products, the gate r and the output are computed
+for all frames at once. Where input and output differ in size, x_t in the last line is projected.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from mlvae.nn.layers import flip, flip_index, frame_mask
+
+
+@torch.jit.script
+def _scan(candidate: torch.Tensor, forget: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """States c_0 .. c_T.
+
+    Args:
+        candidate: W x, (T, B, H).
+        forget: W_f x + b_f, (T, B, H).
+        weight: v_f, (H,).
+
+    Returns:
+        (T + 1, B, H), the first of which is zero.
+    """
+    state = torch.zeros_like(candidate[0])
+    states = [state]
+    for frame in range(candidate.size(0)):
+        gate = torch.sigmoid(torch.addcmul(forget[frame], state, weight))
+        state = torch.lerp(candidate[frame], state, gate)
+        states.append(state)
+    return torch.stack(states)
+
+
+class SRULayer(nn.Module):
+    """One layer of simple recurrent units, in one or both directions.
+
+    Args:
+        input_size: input dimension.
+        hidden_size: units a direction.
+        bidirectional: whether to run both ways; the output has twice ``hidden_size`` then.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, bidirectional: bool) -> None:
+        super().__init__()
+        self.hidden_size = hidden_size
+        self.bidirectional = bidirectional
+        self.output_size = hidden_size * (2 if bidirectional else 1)
+        self.project_skip = input_size != self.output_size
+        parts = 4 if self.project_skip else 3
+        self.weight = nn.Linear(input_size, parts * self.output_size, bias=False)
+        self.recurrent = nn.Parameter(torch.zeros(2, self.output_size))
+        self.bias = nn.Parameter(torch.zeros(2, self.output_size))
+        bound = (3.0 / input_size) ** 0.5
+        nn.init.uniform_(self.weight.weight, -bound, bound)
+        nn.init.uniform_(self.recurrent, -bound, bound)
+
+    def forward(self, inputs: torch.Tensor, num_frames: torch.Tensor) -> torch.Tensor:
+        """Run the layer.
+
+        Args:
+            inputs: float (B, T, input_size).
+            num_frames: int64 (B,).
+
+        Returns:
+            float (B, T, output_size), zero in padding.
+        """
+        parts = self.weight(inputs).chunk(4 if self.project_skip else 3, dim=2)
+        candidate, forget, reset = parts[0], parts[1] + self.bias[0], parts[2] + self.bias[1]
+        skip = parts[3] if self.project_skip else inputs
+        flip = None
+        if self.bidirectional:
+            flip = flip_index(num_frames, inputs.shape[1])
+            candidate, forget = self._flip_back(candidate, flip), self._flip_back(forget, flip)
+        states = _scan(
+            candidate.transpose(0, 1).contiguous(),
+            forget.transpose(0, 1).contiguous(),
+            self.recurrent[0],
+        ).transpose(0, 1)
+        previous, current = states[:, :-1], states[:, 1:]
+        if flip is not None:
+            previous, current = self._flip_back(previous, flip), self._flip_back(current, flip)
+        gate = torch.sigmoid(torch.addcmul(reset, previous, self.recurrent[1]))
+        output = torch.lerp(skip, current, gate)
+        return output * frame_mask(num_frames, inputs.shape[1]).unsqueeze(2)
+
+    def _flip_back(self, values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        """Reverse the second half of the last dimension in time, within each utterance."""
+        ahead, back = values.split(self.hidden_size, dim=2)
+        return torch.cat([ahead, flip(back, index)], dim=2)
+
+
+class SRU(nn.Module):
+    """A stack of :class:`SRULayer`.
+
+    Args:
+        input_size: input dimension.
+        hidden_size: units a layer and direction.
+        num_layers: layers.
+        bidirectional: whether to run both ways.
+    """
+
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int, bidirectional: bool = True
+    ) -> None:
+        super().__init__()
+        layers = []
+        for _ in range(num_layers):
+            layers.append(SRULayer(input_size, hidden_size, bidirectional))
+            input_size = layers[-1].output_size
+        self.layers = nn.ModuleList(layers)
+        self.output_size = input_size
+
+    def forward(self, inputs: torch.Tensor, num_frames: torch.Tensor) -> torch.Tensor:
+        """Run all layers; arguments and result as in :class:`SRULayer`."""
+        for layer in self.layers:
+            inputs = layer(inputs, num_frames)
+        return inputs
