@@ -11,6 +11,7 @@ from .layout import KIND_SILENCE
 
 FORMS = ("figure", "frames")
 
+_CORRECT, _BETWEEN, _WRONG = "correct", "between", "wrong"
 _INK, _WRONG_INK, _FAINT_INK = "#1f2933", "#b3361b", "#7b8794"
 
 
@@ -69,18 +70,21 @@ def _new_drawing():
     return drawing
 
 
-def _add_states(drawing, wrong: Sequence[bool], accepting: int) -> None:
-    """Add states 0 .. n - 1, of which ``wrong`` belong to a mispronunciation."""
+def _add_states(drawing, rows: Sequence[str]) -> None:
+    """Add a state for each item of ``rows``, which says where it belongs; the last one accepts."""
     # Graphviz puts what comes first on top, and nodes of one group in line.
-    for state in sorted(range(len(wrong)), key=lambda state: wrong[state]):
-        ink = _WRONG_INK if wrong[state] else _INK
-        drawing.add_node(state, color=ink, fontcolor=ink, group=f"{wrong[state]}")
+    for row in (_CORRECT, _BETWEEN, _WRONG):
+        ink = _WRONG_INK if row == _WRONG else _INK
+        for state in (state for state, its_row in enumerate(rows) if its_row == row):
+            drawing.add_node(state, color=ink, fontcolor=ink, group=row)
     drawing.get_node(0).attr.update(penwidth=2.5)
-    drawing.get_node(accepting).attr.update(shape="doublecircle", width=0.4)
+    drawing.get_node(len(rows) - 1).attr.update(shape="doublecircle", width=0.4)
 
 
 def _add_arc(drawing, source: int, target: int, label: str, wrong: bool, **attributes) -> None:
     ink = _WRONG_INK if wrong else _INK
+    # Both characters begin escapes of Graphviz.
+    label = label.replace("&", "&amp;").replace("\\", "\\\\")
     attributes = {"color": ink, "fontcolor": ink, "label": f" {label} ", **attributes}
     drawing.add_edge(source, target, **attributes)
 
@@ -89,20 +93,16 @@ def _draw_figure(units: Sequence[str], topology: str):
     fsa = figure(units, topology)
     drawing = _new_drawing()
     num_states = fsa.arcs.dim0() - 1  # without the one that k2 has for accepting
-    period = 5 if topology == "ml" else 2
-    wrong = [topology == "ml" and state % period >= 3 for state in range(num_states)]
-    _add_states(drawing, wrong, accepting=num_states - 1)
+    rows_of_a_unit = [_BETWEEN, _CORRECT, _CORRECT, _WRONG, _WRONG]
+    if topology == "single":
+        rows_of_a_unit = [_BETWEEN, _BETWEEN]
+    rows = [rows_of_a_unit[state % len(rows_of_a_unit)] for state in range(num_states)]
+    _add_states(drawing, rows)
     for source, target, label, _ in fsa.arcs.values().tolist():
-        if label == -1:
-            continue
-        _add_arc(
-            drawing,
-            source,
-            target,
-            fsa.labels_sym[label],
-            wrong=wrong[source] or wrong[target],
-            constraint="false" if target < source else "true",
-        )
+        if label != -1:
+            wrong = _WRONG in (rows[source], rows[target])
+            forward = "true" if target > source else "false"
+            _add_arc(drawing, source, target, fsa.labels_sym[label], wrong, constraint=forward)
     return drawing
 
 
@@ -110,13 +110,7 @@ def _draw_frames(units: Sequence[str], topology: str, states_per_unit: int, sile
     names = list(dict.fromkeys(units))
     compiler = MlFsaCompiler(max(len(names), 1), topology, states_per_unit, silence)
     graph = compiler.compile([[names.index(unit) for unit in units]])[0]
-    drawing = _new_drawing()
     arcs = graph.arcs.values().tolist()
-    num_states = graph.arcs.dim0()
-    wrong = [False] * num_states
-    for (_, target, _, _), is_wrong in zip(arcs, graph.is_mispronounced.tolist()):
-        wrong[target] = wrong[target] or bool(is_wrong)
-    _add_states(drawing, wrong, accepting=num_states - 1)
     columns = zip(
         arcs,
         graph.unit.tolist(),
@@ -124,14 +118,22 @@ def _draw_frames(units: Sequence[str], topology: str, states_per_unit: int, sile
         graph.is_start.tolist(),
         graph.is_mispronounced.tolist(),
     )
+    rows = [_BETWEEN] * graph.arcs.dim0()
+    edges = []
     for (source, target, label, _), unit, kind, is_start, is_wrong in columns:
         if label == -1:
-            _add_arc(drawing, source, target, "end", wrong[source], style="dashed")
+            edges.append((source, target, "end", {"style": "dashed"}))
         elif kind == KIND_SILENCE:
-            _add_arc(drawing, source, target, "silence", False, color=_FAINT_INK)
+            edges.append((source, target, "silence", {"color": _FAINT_INK}))
         else:
+            rows[target] = _WRONG if is_wrong else _CORRECT
             name = names[unit] + "*" * is_wrong
-            _add_arc(
-                drawing, source, target, ("start " if is_start else "hold ") + name, bool(is_wrong)
-            )
+            edges.append((source, target, ("start " if is_start else "hold ") + name, {}))
+    drawing = _new_drawing()
+    _add_states(drawing, rows)
+    for source, target, label, attributes in edges:
+        wrong = rows[target] == _WRONG
+        if wrong and source == target:
+            attributes = {"tailport": "s", "headport": "s"}  # the loop hangs below
+        _add_arc(drawing, source, target, label, wrong, **attributes)
     return drawing

@@ -53,7 +53,10 @@ def figure(units: Sequence[str], topology: str = "ml") -> k2.Fsa:
         if topology == "single":
             arcs += [(begin, begin + 1, name), (begin + 1, begin, HOLD), (begin + 1, end, LEAVE)]
             continue
-        for first, correctness, emitted in ((begin + 1, RIGHT, name), (begin + 3, WRONG, name + "*")):
+        for first, correctness, emitted in (
+            (begin + 1, RIGHT, name),
+            (begin + 3, WRONG, name + "*"),
+        ):
             arcs += [
                 (begin, first, correctness),
                 (first, first + 1, emitted),
@@ -78,9 +81,7 @@ def figure_symbol_table(units: Sequence[str]) -> k2.SymbolTable:
     )
 
 
-def figure_symbols(
-    columns: Sequence[int], layout: ColumnLayout, names: Sequence[str]
-) -> list[str]:
+def figure_symbols(columns: Sequence[int], layout: ColumnLayout, names: Sequence[str]) -> list[str]:
     """Translate a path of the frame-synchronous form into the figure's symbols.
 
     Args:
