@@ -101,6 +101,38 @@ def _check_posteriors(found, answer, words) -> None:
     assert list(zip(found.unit.tolist(), found.word.tolist())) == slots
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_peaky_posteriors_meet_the_floor(seed, device):
+    """Estimators that are all but sure: the floor of "not c" decides what is mispronounced."""
+    case = random_case(seed, batch=6, spread=14.0)
+    graphs, emissions = case.graphs(device), case.emissions(device)
+    paths = best_path(graphs, emissions)
+    probabilities = posteriors(graphs, emissions, frames=True, output_beam=ALL)
+    for index, frames in enumerate(case.num_frames.tolist()):
+        hypotheses = case.hypotheses(index)
+        answer = brute_force.answer(hypotheses, case.num_slots(index), frames)
+        _check_path(paths[index], hypotheses, answer)
+        _check_posteriors(probabilities[index], answer, case.words[index])
+
+
+@pytest.mark.parametrize("topology", ["single", "ml"])
+def test_default_beam_of_posteriors_is_wide_enough(topology, device):
+    """What the default leaves out of the sums does not show in probabilities."""
+    for seed in range(10):
+        case = random_case(seed, topology, silence=True, batch=8, max_frames=24, max_units=7)
+        graphs, emissions = case.graphs(device), case.emissions(device)
+        torch.testing.assert_close(
+            total_scores(graphs, emissions),
+            total_scores(graphs, emissions, output_beam=ALL),
+            atol=1e-3,
+            rtol=0,
+        )
+        for found, exact in zip(
+            posteriors(graphs, emissions), posteriors(graphs, emissions, output_beam=ALL)
+        ):
+            torch.testing.assert_close(found.mispronounced, exact.mispronounced, atol=1e-3, rtol=0)
+
+
 def test_reference_counts_paths_as_combinatorics_does():
     """Two units in T frames: T - 1 cuts times four choices of branch, all equally likely."""
     row = [0.0] * 4

@@ -44,6 +44,15 @@ def test_answers_come_in_the_callers_order(device):
         )
 
 
+def test_sort_is_stable(device):
+    """Utterances of equal lengths keep their order, so that a batch repeats exactly."""
+    compiler = MlFsaCompiler(2)
+    lengths = torch.tensor([2, 3] * 2000)
+    scores = torch.zeros(4000, 3, 2, device=device).log_softmax(-1)
+    order = compiler.emissions(scores, lengths).order
+    assert torch.equal(order, torch.cat([torch.arange(1, 4000, 2), torch.arange(0, 4000, 2)]))
+
+
 def test_lengths_may_be_on_any_device_and_of_any_integer_type(device):
     compiler = MlFsaCompiler(2)
     scores = torch.zeros(2, 4, 2, device=device).log_softmax(-1)
