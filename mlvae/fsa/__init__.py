@@ -16,8 +16,9 @@ The graph is explained in :mod:`mlvae.fsa.compiler`, its scores in
 
 from .compiler import MlFsaCompiler
 from .emissions import Emissions
+from .lattices import too_short
 from .layout import ColumnLayout
-from .search import UnitPosteriors, best_columns, best_path, posteriors, too_short, total_scores
+from .search import UnitPosteriors, best_columns, best_path, posteriors, total_scores
 from .spans import UnitSpan
 
 __all__ = [

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import k2
 import torch
 
+from .checks import checked_shapes, checked_values
 from .layout import ColumnLayout
 
 #: q(b_t = 1) and q(pi_t = 1) where the caller has no network for them.
@@ -93,7 +94,7 @@ def make_emissions(
         ValueError: a shape, dtype or length does not fit, or a value is NaN, +inf, above log 1, or
             -inf in all columns of a frame; the message names the utterance and the frame.
     """
-    num_frames = _checked_shapes(
+    num_frames = checked_shapes(
         layout, log_posteriors, num_frames, log_boundary, log_correctness, blank
     )
     if not acoustic_scale > 0 or math.isinf(acoustic_scale):
@@ -104,15 +105,13 @@ def make_emissions(
     elif len(names) != batch:
         raise ValueError(f"{len(names)} names for {batch} utterances")
 
-    log_posteriors = _checked_values(
+    log_posteriors = checked_values(
         log_posteriors.float(), num_frames, names, "log_posteriors", layout.has_mismatch
     )
     if log_boundary is not None:
-        log_boundary = _checked_values(
-            log_boundary.float(), num_frames, names, "log_boundary", True
-        )
+        log_boundary = checked_values(log_boundary.float(), num_frames, names, "log_boundary", True)
     if log_correctness is not None:
-        log_correctness = _checked_values(
+        log_correctness = checked_values(
             log_correctness.float(), num_frames, names, "log_correctness", True
         )
 
@@ -234,85 +233,3 @@ def _share_blank(
     impossible = torch.isneginf(kept) & torch.isneginf(shared)
     total = torch.logaddexp(kept.masked_fill(impossible, 0), shared)
     return total.masked_fill(impossible, -math.inf), log_prior
-
-
-def _checked_shapes(
-    layout: ColumnLayout,
-    log_posteriors: torch.Tensor,
-    num_frames: torch.Tensor,
-    log_boundary: torch.Tensor | None,
-    log_correctness: torch.Tensor | None,
-    blank: int | None,
-) -> torch.Tensor:
-    """Check shapes and lengths; return num_frames as int64 on CPU."""
-    expected = layout.num_posteriors + (blank is not None)
-    if log_posteriors.ndim != 3 or log_posteriors.shape[2] != expected:
-        parts = f"{layout.num_units} units x {layout.states_per_unit} states"
-        parts += " + silence" if layout.silence else ""
-        parts += " + blank" if blank is not None else ""
-        raise ValueError(
-            f"log_posteriors must be (B, T, {expected}) for {parts}, "
-            f"not {tuple(log_posteriors.shape)}"
-        )
-    batch, frames, columns = log_posteriors.shape
-    if batch == 0 or frames == 0:
-        raise ValueError(f"log_posteriors is empty: shape {tuple(log_posteriors.shape)}")
-    if not log_posteriors.is_floating_point():
-        raise ValueError(f"log_posteriors must be floating point, not {log_posteriors.dtype}")
-    if blank is not None and not 0 <= blank < columns:
-        raise ValueError(f"blank is column {blank}, but log_posteriors has {columns} columns")
-    num_frames = torch.as_tensor(num_frames)
-    if num_frames.shape != (batch,) or num_frames.is_floating_point():
-        raise ValueError(
-            f"num_frames must be {batch} integers, not {num_frames.dtype} of shape "
-            f"{tuple(num_frames.shape)}"
-        )
-    num_frames = num_frames.to("cpu", torch.int64)
-    wrong = (num_frames < 0) | (num_frames > frames)
-    if wrong.any():
-        index = int(wrong.nonzero()[0])
-        raise ValueError(
-            f"utterance {index} has {int(num_frames[index])} frames, but log_posteriors has "
-            f"room for 0 to {frames}"
-        )
-    for name, value in (("log_boundary", log_boundary), ("log_correctness", log_correctness)):
-        if value is not None and value.shape != (batch, frames, 2):
-            raise ValueError(f"{name} must be ({batch}, {frames}, 2), not {tuple(value.shape)}")
-    return num_frames
-
-
-def _checked_values(
-    values: torch.Tensor,
-    num_frames: torch.Tensor,
-    names: Sequence[str],
-    what: str,
-    are_probabilities: bool,
-) -> torch.Tensor:
-    """Refuse NaN, +inf, frames of -inf only, and log-probabilities above 0; blank out padding.
-
-    The maximum over columns tells all of these at once: NaN wins every comparison.
-    """
-    best = values.detach().amax(dim=2)
-    valid = torch.arange(values.shape[1], device=values.device) < num_frames.to(
-        values.device
-    ).unsqueeze(1)
-    finite = torch.isfinite(best)
-    wrong = valid & ~finite
-    if are_probabilities:
-        wrong = wrong | (valid & (best > 1e-3))
-    if wrong.any():
-        index, frame = wrong.nonzero()[0].tolist()
-        value = float(best[index, frame])
-        if math.isnan(value):
-            reason = "is NaN"
-        elif value == -math.inf:
-            reason = "is -inf in all columns"
-        elif value == math.inf:
-            reason = "is +inf"
-        else:
-            reason = f"has {value:.4g}, above log 1 = 0: log-probabilities are wanted, not logits"
-        raise ValueError(f"{names[index]}: {what} {reason} at frame {frame}")
-    if not valid.all():
-        # Padding may hold anything, but must not reach gradients as NaN.
-        values = torch.where(valid.unsqueeze(2), values, values.new_zeros(()))
-    return values

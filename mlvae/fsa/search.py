@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import k2
 import torch
 
 from .emissions import Emissions
+from .lattices import arc_row_splits, beams, intersect, prepared, rows, shortest_paths, too_short
 from .layout import KIND_UNIT
 from .spans import UnitSpan, spans_of_paths
 
-# k2 prunes on forward-backward scores relative to the best path, so the best path itself survives
-# any beam that is clear of rounding error; a narrow one is several times faster.
-BEST_PATH_BEAM = 1.0
-WIDER_BEAMS = (10.0, 1e3, 1e6)
 POSTERIOR_BEAM = 15.0
-
-_INT32_MAX = 2**31 - 1
 
 
 @dataclass
@@ -50,12 +43,6 @@ class UnitPosteriors:
     frame_mispronounced: torch.Tensor | None = None
 
 
-def too_short(graphs: k2.Fsa, emissions: Emissions) -> list[int]:
-    """Indices of utterances with fewer frames than their graph needs."""
-    fewest = _first_of_each(graphs, "min_frames")
-    return (emissions.num_frames < fewest).nonzero().flatten().tolist()
-
-
 def best_path(graphs: k2.Fsa, emissions: Emissions) -> list[list[UnitSpan]]:
     """Best segmentation and correctness of each utterance: the hard E-step, argmax of Eq. map1.
 
@@ -75,9 +62,9 @@ def best_path(graphs: k2.Fsa, emissions: Emissions) -> list[list[UnitSpan]]:
     Raises:
         ValueError: the graphs are not those of the emissions' compiler, or the batch is too large.
     """
-    graphs, bare = _prepared(graphs, emissions)
+    graphs, bare = prepared(graphs, emissions)
     results: list[list[UnitSpan]] = [[] for _ in emissions.order]
-    for positions, paths in _shortest_paths(graphs, bare, emissions):
+    for positions, paths in shortest_paths(graphs, bare, emissions):
         for position, spans in zip(positions, _read_paths(paths, graphs, len(positions))):
             results[int(emissions.order[position])] = spans
     return results
@@ -101,10 +88,10 @@ def best_columns(graphs: k2.Fsa, emissions: Emissions) -> torch.Tensor:
     layout = emissions.layout
     width = int(emissions.num_frames.max())
     result = torch.full((len(emissions.order), width), -1, dtype=torch.int64)
-    _, bare = _prepared(graphs, emissions)
-    for positions, paths in _shortest_paths(graphs, bare, emissions):
-        row, labels = _rows(paths), paths.labels.cpu().long()
-        splits = _arc_row_splits(paths)
+    _, bare = prepared(graphs, emissions)
+    for positions, paths in shortest_paths(graphs, bare, emissions):
+        row, labels = rows(paths), paths.labels.cpu().long()
+        splits = arc_row_splits(paths)
         frame = torch.arange(len(row)) - splits[row]
         emitting = labels != -1
         index = emissions.order[torch.tensor(positions)][row[emitting]]
@@ -130,7 +117,7 @@ def posteriors(
     Raises:
         ValueError: as :func:`best_path`.
     """
-    graphs, bare = _prepared(graphs, emissions)
+    graphs, bare = prepared(graphs, emissions)
     with torch.no_grad():
         lattice = k2.intersect_dense(
             bare, emissions.dense, output_beam=output_beam, frame_idx_name="frame"
@@ -146,9 +133,9 @@ def posteriors(
         for name in ("unit_pos", "word_pos", "unit", "kind", "is_start", "is_mispronounced")
     }
     short = set(too_short(graphs, emissions))
-    graph_splits = _arc_row_splits(graphs)
+    graph_splits = arc_row_splits(graphs)
     inverse = torch.argsort(emissions.order)
-    lattice_begin = _arc_row_splits(lattice)
+    lattice_begin = arc_row_splits(lattice)
     results = []
     for index in range(len(emissions.order)):
         mine = slice(int(graph_splits[index]), int(graph_splits[index + 1]))
@@ -193,15 +180,15 @@ def total_scores(
     Raises:
         ValueError: as :func:`best_path`.
     """
-    graphs, bare = _prepared(graphs, emissions)
+    graphs, bare = prepared(graphs, emissions)
     device = bare.device
     short = set(too_short(graphs, emissions))
     missing = [i for i, index in enumerate(emissions.order.tolist()) if index not in short]
     scores = torch.full((len(emissions.order),), -math.inf, dtype=torch.float64, device=device)
-    for beam in (output_beam,) if log_semiring else (BEST_PATH_BEAM, *WIDER_BEAMS):
+    for beam in beams(output_beam if log_semiring else None):
         if not missing:
             break
-        lattice = _intersect(bare, emissions, missing, beam)
+        lattice = intersect(bare, emissions, missing, beam)
         if lattice is None:
             continue
         found = lattice.get_tot_scores(log_semiring=log_semiring, use_double_scores=True)
@@ -211,114 +198,9 @@ def total_scores(
     return scores.float()[torch.argsort(emissions.order).to(device)]
 
 
-def _prepared(graphs: k2.Fsa, emissions: Emissions) -> tuple[k2.Fsa, k2.Fsa]:
-    """Check that graphs fit; return them on the right device, and a sorted copy to search with.
-
-    The copy carries one attribute, ``graph_arc``, instead of all: lattices have hundreds of arcs
-    for each of the graph's, and every attribute is copied onto them.
-    """
-    batch = len(emissions.order)
-    if len(graphs.shape) != 3 or not hasattr(graphs, "layout_id"):
-        raise ValueError("graphs must be an FsaVec made by MlFsaCompiler.compile")
-    if graphs.shape[0] != batch:
-        raise ValueError(f"{graphs.shape[0]} graphs for emissions of {batch} utterances")
-    if not bool((graphs.layout_id == emissions.layout.fingerprint).all()):
-        raise ValueError(
-            "graphs and emissions are of different compilers: the emissions are for "
-            f"{emissions.layout}"
-        )
-    device = emissions.dense.scores.device
-    if graphs.device != device:
-        graphs = graphs.to(device)
-    _check_size(graphs, emissions)
-    bare = k2.Fsa(graphs.arcs)
-    if graphs.scores.requires_grad:
-        bare.scores = graphs.scores
-    bare.graph_arc = torch.arange(graphs.num_arcs, dtype=torch.int32, device=device)
-    order = emissions.order
-    if not torch.equal(order, torch.arange(batch)):
-        bare = k2.index_fsa(bare, order.to(device, torch.int32))
-    return graphs, bare
-
-
-def _check_size(graphs: k2.Fsa, emissions: Emissions) -> None:
-    splits = _arc_row_splits(graphs)
-    cells = int(((splits[1:] - splits[:-1]) * (emissions.num_frames + 1)).sum())
-    if cells > _INT32_MAX:
-        raise ValueError(
-            f"the batch is too large for k2: {cells} arcs x frames, at most {_INT32_MAX}; "
-            f"split its {len(emissions.order)} utterances"
-        )
-
-
-def _arc_row_splits(fsas: k2.Fsa) -> torch.Tensor:
-    """int64 (B + 1,) on CPU: where each FSA's arcs begin."""
-    shape = fsas.arcs.shape()
-    state_splits, arc_splits = shape.row_splits(1), shape.row_splits(2)
-    return arc_splits[state_splits.long()].cpu().long()
-
-
-def _first_of_each(graphs: k2.Fsa, name: str) -> torch.Tensor:
-    """An attribute that is constant within each FSA, int64 (B,) on CPU."""
-    begin = _arc_row_splits(graphs)[:-1]
-    return getattr(graphs, name).cpu()[begin].long()
-
-
-def _intersect(
-    bare: k2.Fsa, emissions: Emissions, positions: list[int], beam: float
-) -> k2.Fsa | None:
-    """Lattice of the utterances at ``positions`` (increasing) in the order of the emissions.
-
-    None where rounding errors beyond the beam have cut the lattice in pieces that k2 refuses.
-    """
-    chosen = None
-    if len(positions) < len(emissions.order):
-        chosen = torch.tensor(positions, dtype=torch.int32, device=bare.device)
-        bare = k2.index_fsa(bare, chosen)
-    try:
-        return k2.intersect_dense(bare, emissions.dense, output_beam=beam, a_to_b_map=chosen)
-    except ValueError:
-        return None
-
-
-def _shortest_paths(
-    graphs: k2.Fsa, bare: k2.Fsa, emissions: Emissions
-) -> Iterator[tuple[list[int], k2.Fsa]]:
-    """Positions in the order of the emissions, and their best paths; nothing for those without.
-
-    Searches with a narrow beam, and again with wider ones what came out empty. Utterances that are
-    too short are named in a warning.
-    """
-    order = emissions.order.tolist()
-    short = set(too_short(graphs, emissions))
-    for index in sorted(short):
-        logging.getLogger(__name__).warning(
-            "%s is too short: %d frames", emissions.names[index], emissions.num_frames[index]
-        )
-    missing = [position for position, index in enumerate(order) if index not in short]
-    for beam in (BEST_PATH_BEAM, *WIDER_BEAMS):
-        if not missing:
-            return
-        with torch.no_grad():
-            lattice = _intersect(bare, emissions, missing, beam)
-            if lattice is None:
-                continue
-            paths = k2.shortest_path(lattice, use_double_scores=True)
-        yield missing, paths
-        splits = _arc_row_splits(paths)
-        empty = (splits[1:] == splits[:-1]).tolist()
-        missing = [position for position, is_empty in zip(missing, empty) if is_empty]
-
-
-def _rows(fsas: k2.Fsa) -> torch.Tensor:
-    """int64 (num_arcs,) on CPU: the FSA of each arc."""
-    splits = _arc_row_splits(fsas)
-    return torch.repeat_interleave(torch.arange(len(splits) - 1), splits[1:] - splits[:-1])
-
-
 def _read_paths(paths: k2.Fsa, graphs: k2.Fsa, num_paths: int) -> list[list[UnitSpan]]:
     """Spans of each linear FSA of ``paths``."""
-    row = _rows(paths)
+    row = rows(paths)
     emitting = (paths.labels != -1).cpu()
     graph_arc = paths.graph_arc.long()[emitting.to(paths.device)]
     attributes = {

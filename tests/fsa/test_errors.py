@@ -6,7 +6,7 @@ import k2
 import pytest
 import torch
 
-from mlvae.fsa import MlFsaCompiler, best_path, posteriors, search, total_scores
+from mlvae.fsa import MlFsaCompiler, best_path, lattices, posteriors, total_scores
 from tests.fsa.cases import NUM_UNITS
 
 
@@ -152,5 +152,5 @@ def test_batch_that_is_too_large_for_k2_is_refused(monkeypatch):
     inputs = Inputs()
     emissions = compiler.emissions(inputs.log_posteriors, inputs.num_frames)
     graphs = compiler.compile([[0, 1], [2]])
-    monkeypatch.setattr(search, "_INT32_MAX", 50)
+    monkeypatch.setattr(lattices, "_INT32_MAX", 50)
     _with_graphs(graphs, emissions, "too large for k2: .* at most 50; split its 2 utterances")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from mlvae.fsa import MlFsaCompiler, best_path, posteriors, search, total_scores
+from mlvae.fsa import MlFsaCompiler, best_path, lattices, posteriors, total_scores
 from mlvae.fsa.compiler import ARC_ATTRIBUTES
 from tests.fsa.cases import NUM_UNITS, random_case
 
@@ -137,12 +137,12 @@ def test_graphs_follow_the_emissions_to_their_device(device):
     assert case.graphs(device).device == torch.device(device)
 
 
-@pytest.mark.parametrize("lattices", ["empty", "invalid"])
+@pytest.mark.parametrize("broken", ["empty", "invalid"])
 def test_search_is_retried_wider_where_rounding_breaks_lattices(
-    lattices, monkeypatch, caplog, device
+    broken, monkeypatch, caplog, device
 ):
     """A beam below rounding error loses paths or breaks lattices; answers do not change."""
-    lengths = [200, 20, 180, 199, 150, 120, 90, 200] if lattices == "invalid" else [9, 3, 8, 11]
+    lengths = [200, 20, 180, 199, 150, 120, 90, 200] if broken == "invalid" else [9, 3, 8, 11]
     batch = len(lengths)
     case = random_case(
         7, batch=batch, max_frames=200, spread=6.0, inputs="boundary and correctness"
@@ -154,10 +154,10 @@ def test_search_is_retried_wider_where_rounding_breaks_lattices(
     expected = best_path(graphs, emissions)
     best = total_scores(graphs, emissions, log_semiring=False)
     assert [index for index, spans in enumerate(expected) if not spans] == [1]
-    monkeypatch.setattr(search, "BEST_PATH_BEAM", 1e-7)
-    _, bare = search._prepared(graphs, emissions)
-    lattice = search._intersect(bare, emissions, list(range(batch)), search.BEST_PATH_BEAM)
-    if lattices == "invalid":
+    monkeypatch.setattr(lattices, "BEST_PATH_BEAM", 1e-7)
+    _, bare = lattices.prepared(graphs, emissions)
+    lattice = lattices.intersect(bare, emissions, list(range(batch)), lattices.BEST_PATH_BEAM)
+    if broken == "invalid":
         assert lattice is None, "nothing to retry"
     else:
         assert lattice.get_tot_scores(False, False).isneginf().sum() > 1, "nothing to retry"
