@@ -180,3 +180,36 @@ def test_impossible_utterance_has_no_path(device):
     assert first == []
     assert [(span.start, span.end) for span in second] == [(0, 4)]
     assert total_scores(graphs, emissions).isneginf().tolist() == [True, False]
+
+
+def test_attributes_survive_intersection_and_shortest_path(device):
+    """A caller may search with k2 directly; every attribute is still on the path's arcs."""
+    compiler = MlFsaCompiler(NUM_UNITS, silence=True)
+    generator = torch.Generator().manual_seed(3)
+    scores = torch.randn(2, 9, NUM_UNITS + 1, generator=generator).log_softmax(-1).to(device)
+    emissions = compiler.emissions(scores, torch.tensor([9, 7]))
+    graphs = compiler.compile([[0, 0, 3], [2]], device=device)
+    paths = k2.shortest_path(k2.intersect_dense(graphs, emissions.dense, output_beam=10), True)
+    for index, spans in enumerate(best_path(graphs, emissions)):
+        path = paths[index]
+        expected = {
+            "unit_pos": [span.slot for span in spans for _ in range(span.start, span.end)],
+            "word_pos": [span.word for span in spans for _ in range(span.start, span.end)],
+            "unit": [span.unit for span in spans for _ in range(span.start, span.end)],
+            "heard": [span.heard for span in spans for _ in range(span.start, span.end)],
+            "kind": [
+                int(span.kind == "silence") for span in spans for _ in range(span.start, span.end)
+            ],
+            "is_start": [
+                int(frame == span.start and span.kind == "unit")
+                for span in spans
+                for frame in range(span.start, span.end)
+            ],
+            "is_mispronounced": [
+                int(span.mispronounced) for span in spans for _ in range(span.start, span.end)
+            ],
+        }
+        expected["num_skipped"] = [0] * len(expected["unit"])
+        assert set(expected) == set(ARC_ATTRIBUTES)
+        for name, values in expected.items():
+            assert getattr(path, name).tolist()[:-1] == values, name
