@@ -3,6 +3,7 @@
 from mlvae.nn.boundary import BoundaryDetector, BoundaryDetectorConfig
 from mlvae.nn.estimator import PhonemeEstimator, PhonemeEstimatorConfig
 from mlvae.nn.generator import GeneratorOutput, SpeechGenerator, SpeechGeneratorConfig
+from mlvae.nn.model import MlVae, MlVaeConfig, Posteriors
 from mlvae.nn.narrow import NarrowAcousticModel, NarrowAcousticModelConfig
 from mlvae.nn.normalize import FeatureScale
 
@@ -11,10 +12,13 @@ __all__ = [
     "BoundaryDetectorConfig",
     "FeatureScale",
     "GeneratorOutput",
+    "MlVae",
+    "MlVaeConfig",
     "NarrowAcousticModel",
     "NarrowAcousticModelConfig",
     "PhonemeEstimator",
     "PhonemeEstimatorConfig",
+    "Posteriors",
     "SpeechGenerator",
     "SpeechGeneratorConfig",
 ]

@@ -70,6 +70,22 @@ class NarrowAcousticModel(nn.Module):
             float (B, T, N * states_per_unit [+ 1]), log-probabilities.
         """
         hidden = self.window(self.scale(features).transpose(1, 2)).transpose(1, 2)
+        return self._classify(hidden)
+
+    def middle_frame(self, windows: torch.Tensor) -> torch.Tensor:
+        """Log-posteriors of the middle frames of windows: training on frames from anywhere.
+
+        Args:
+            windows: float (n, 2 * context + 1, F), zero beyond the edges of a cut.
+
+        Returns:
+            float (n, N * states_per_unit [+ 1]), equal to what :meth:`forward` gives there.
+        """
+        windows = self.scale(windows).transpose(1, 2)
+        hidden = F.conv1d(windows, self.window.weight, self.window.bias).squeeze(2)
+        return self._classify(hidden)
+
+    def _classify(self, hidden: torch.Tensor) -> torch.Tensor:
         hidden = self.dropout(F.relu(hidden))
         hidden = self.dropout(F.relu(self.hidden(hidden)))
-        return self.output(hidden).log_softmax(dim=2)
+        return self.output(hidden).log_softmax(dim=-1)

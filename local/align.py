@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""Stage 3: forced alignment from a flat start; adds the tier `fa` to all cuts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from options import parse_model_options
+
+from mlvae.align import Aligner
+from mlvae.config import load_config
+from mlvae.data.dataset import UnitDataset, load_cuts, usable_cuts
+from mlvae.data.manifests import SPLITS, write_json, write_manifest
+from mlvae.data.units import UnitTable
+from mlvae.device import select_device
+from mlvae.stage import StageReport, log
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the stage; returns its exit status."""
+    options = parse_model_options("align.py", __doc__, argv)
+    folder = options.exp_dir / "fa"
+    report = StageReport(stage="3 align", folder=options.exp_dir)
+    try:
+        config = load_config(options.config)
+        device = select_device(options.device)
+        table = UnitTable.load(options.data_dir / "units" / "tokens.txt")
+        manifests = {s: options.data_dir / "fbank" / f"cuts_{s}.jsonl.gz" for s in SPLITS}
+        cuts = {s: usable_cuts(load_cuts(manifests[s]), table, report) for s in SPLITS}
+        dataset = UnitDataset(table)
+        states = config.align.model.states_per_unit
+        long_enough = cuts["train"].filter(
+            lambda cut: cut.num_frames >= states * len(cut.supervisions[0].custom["units"])
+        )
+        train = long_enough.to_eager()
+        if not len(train):
+            raise ValueError(f"no training cut has {states} frames a unit: nothing to align")
+        num_features = dataset.features(train[0]).shape[1]
+        aligner = Aligner(num_features, len(table), config.silence, config.align, device)
+        training = aligner.train(train, dataset, options.seed)
+    except (ValueError, OSError) as error:
+        print(f"align.py: {error}", file=sys.stderr)
+        return 1
+    aligner.save(folder / "model.safetensors")
+    write_json(folder / "training.json", training)
+    log(f"{training['num_params']} parameters, trained in {training['training_seconds']} s")
+    for split in SPLITS:
+        aligned, short = aligner.align(cuts[split], dataset)
+        write_manifest(folder / f"cuts_{split}.jsonl.gz", aligned)
+        report.done(len(aligned))
+        for name in short:
+            report.skip(name, f"too short: fewer than {states} frames a unit")
+    return report.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

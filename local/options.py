@@ -1,0 +1,34 @@
+"""Options that the stages 3 to 5 share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jsonargparse import ArgumentParser
+
+
+@dataclass
+class ModelOptions:
+    """Folders, configuration, device and seed of a stage that uses a model."""
+
+    data_dir: Path
+    exp_dir: Path
+    config: Path
+    device: str
+    seed: int
+
+
+def parse_model_options(
+    program: str, description: str | None, argv: Sequence[str] | None
+) -> ModelOptions:
+    """Parse the command line of a stage."""
+    parser = ArgumentParser(prog=program, description=description)
+    parser.add_argument("--data-dir", type=Path, required=True, help="corpus folder")
+    parser.add_argument("--exp-dir", type=Path, required=True, help="experiment folder")
+    parser.add_argument("--config", type=Path, required=True, help="YAML file of the recipe")
+    parser.add_argument("--device", type=str, default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--seed", type=int, default=0, help="of everything random")
+    args = parser.parse_args(argv)
+    return ModelOptions(args.data_dir, args.exp_dir, args.config, args.device, args.seed)

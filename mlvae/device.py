@@ -1,0 +1,34 @@
+"""Where tensors live, and that the same seed gives the same numbers."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import torch
+
+
+def select_device(name: str) -> torch.device:
+    """Turn ``auto``, ``cpu`` or ``cuda`` into a device.
+
+    Raises:
+        ValueError: the name is another one, or CUDA is asked for and absent.
+    """
+    if name not in ("auto", "cpu", "cuda"):
+        raise ValueError(f"device must be auto, cpu or cuda, not {name!r}")
+    available = torch.cuda.is_available()
+    if name == "cuda" and not available:
+        raise ValueError("--device cuda, but torch finds no CUDA device; see `mlvae env`")
+    return torch.device("cuda" if available and name != "cpu" else "cpu")
+
+
+def seed_everything(seed: int) -> None:
+    """Seed Python's, numpy's and torch's global generators."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def num_parameters(module: torch.nn.Module) -> int:
+    """Number of trained parameters, buffers left out."""
+    return sum(parameter.numel() for parameter in module.parameters())

@@ -1,0 +1,6 @@
+"""Training of ML-VAE: E-step, M-step losses, alternation, checkpoints."""
+
+from mlvae.em.estep import Decoding, EStep, EStepResult
+from mlvae.em.trainer import TrainConfig, Trainer
+
+__all__ = ["Decoding", "EStep", "EStepResult", "TrainConfig", "Trainer"]

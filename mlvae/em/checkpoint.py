@@ -1,0 +1,121 @@
+"""Checkpoints without pickle: tensors in safetensors, the rest in its JSON header."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+from mlvae.stage import atomic_path
+
+
+@dataclass
+class TrainingState:
+    """What a run needs to go on as if nothing had happened.
+
+    Attributes:
+        modules: what is trained, by name.
+        optimizers: their optimizers, by name.
+        progress: JSON values: the epoch, the best criterion, seconds spent.
+    """
+
+    modules: dict[str, nn.Module]
+    optimizers: dict[str, torch.optim.Optimizer]
+    progress: dict[str, Any]
+
+
+def save_model(path: Path, module: nn.Module, metadata: dict[str, Any]) -> None:
+    """Write weights and buffers of a module, and JSON metadata, atomically."""
+    with atomic_path(path) as temporary:
+        save_file(_contiguous(module.state_dict()), temporary, {"json": json.dumps(metadata)})
+
+
+def load_model(path: Path, module: nn.Module) -> dict[str, Any]:
+    """Read weights and buffers into a module.
+
+    Returns:
+        The metadata.
+
+    Raises:
+        ValueError: the file is absent, damaged, or of a model of other shapes; names the file.
+    """
+    tensors, metadata = read_tensors(path)
+    try:
+        module.load_state_dict(tensors)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path} is not of this configuration: {reason}") from error
+    return metadata
+
+
+def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Tensors and JSON metadata of a safetensors file; ValueError names one that cannot be read."""
+    if not Path(path).is_file():
+        raise ValueError(f"there is no model {path}: run the stage that trains it")
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in list(file.keys())}
+            metadata = json.loads((file.metadata() or {}).get("json", "{}"))
+    except (SafetensorError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path} is damaged or no safetensors file: {error}") from error
+    return tensors, metadata
+
+
+def save_checkpoint(path: Path, state: TrainingState) -> None:
+    """Write everything atomically: a kill leaves the previous checkpoint."""
+    tensors: dict[str, torch.Tensor] = {"rng.cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        tensors["rng.cuda"] = torch.cuda.get_rng_state()
+    for name, module in state.modules.items():
+        for key, value in module.state_dict().items():
+            tensors[f"module.{name}.{key}"] = value
+    for name, optimizer in state.optimizers.items():
+        for index, values in optimizer.state_dict()["state"].items():
+            for key, value in values.items():
+                tensors[f"optimizer.{name}.{index}.{key}"] = torch.as_tensor(value)
+    with atomic_path(path) as temporary:
+        save_file(_contiguous(tensors), temporary, {"json": json.dumps(state.progress)})
+
+
+def load_checkpoint(path: Path, state: TrainingState) -> None:
+    """Restore modules, optimizers, random generators and ``state.progress`` in place.
+
+    Raises:
+        ValueError: the file is damaged, or of other modules; names the file.
+    """
+    tensors, progress = read_tensors(path)
+    try:
+        for name, module in state.modules.items():
+            module.load_state_dict(_with_prefix(tensors, f"module.{name}."))
+        for name, optimizer in state.optimizers.items():
+            values: dict[int, dict[str, torch.Tensor]] = {}
+            for key, value in _with_prefix(tensors, f"optimizer.{name}.").items():
+                index, _, entry = key.partition(".")
+                values.setdefault(int(index), {})[entry] = value
+            groups = optimizer.state_dict()["param_groups"]
+            optimizer.load_state_dict({"state": values, "param_groups": groups})
+    except (RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"{path} is not of this configuration; move it away to start afresh: {reason}"
+        ) from error
+    torch.set_rng_state(tensors["rng.cpu"].cpu())
+    if "rng.cuda" in tensors and torch.cuda.is_available():
+        torch.cuda.set_rng_state(tensors["rng.cuda"].cpu())
+    state.progress.clear()
+    state.progress.update(progress)
+
+
+def _with_prefix(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    return {key[len(prefix) :]: value for key, value in tensors.items() if key.startswith(prefix)}
+
+
+def _contiguous(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    # safetensors refuses views and shared memory.
+    return {key: value.detach().cpu().contiguous().clone() for key, value in tensors.items()}

@@ -1,0 +1,122 @@
+"""The E-step over a set of cuts: best paths of the ML-FSA under the networks' posteriors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import k2
+import torch
+from lhotse import CutSet
+
+from mlvae.data.dataset import UnitDataset, make_sampler
+from mlvae.fsa import Emissions, MlFsaCompiler, UnitPosteriors, UnitSpan, best_path, posteriors
+from mlvae.nn import MlVae
+
+
+@dataclass
+class Decoding:
+    """How posteriors become scores.
+
+    Attributes:
+        acoustic_scale: factor of log q(y)/p(y).
+        use_correctness: whether q(pi) of the speech generator is used; otherwise a constant rate.
+    """
+
+    acoustic_scale: float = 1.0
+    use_correctness: bool = True
+
+
+@dataclass
+class EStepResult:
+    """Hard assignments of a set of cuts.
+
+    Attributes:
+        spans: spans of each cut by id; cuts with fewer frames than units are left out.
+        score: mean log score of the best path a frame.
+        flag_rate: share of units that are called mispronounced.
+    """
+
+    spans: dict[str, list[UnitSpan]]
+    score: float
+    flag_rate: float
+
+
+class EStep:
+    """Best paths of the same cuts again and again; graphs are built once and kept.
+
+    Args:
+        compiler: of the topology to search.
+        cuts: cuts with features.
+        dataset: gives their features and canonical units.
+        max_frames: largest batch, in frames with padding.
+        units: other canonical units than the cuts' own, by cut id.
+    """
+
+    def __init__(
+        self,
+        compiler: MlFsaCompiler,
+        cuts: CutSet,
+        dataset: UnitDataset,
+        max_frames: int,
+        units: dict[str, Sequence[int]] | None = None,
+    ) -> None:
+        self.compiler = compiler
+        self.dataset = dataset
+        self.batches: list[tuple[CutSet, k2.Fsa]] = []
+        for batch in make_sampler(cuts, max_frames, shuffle=False):
+            sequences = [
+                dataset.table.ids(cut.supervisions[0].custom["units"], cut.id)
+                if units is None
+                else units[cut.id]
+                for cut in batch
+            ]
+            self.batches.append((batch, compiler.compile(sequences)))
+
+    def run(self, model: MlVae, decoding: Decoding, device: torch.device) -> EStepResult:
+        """Search all cuts once; the model is put in evaluation mode and back."""
+        spans: dict[str, list[UnitSpan]] = {}
+        total, num_frames, num_units, num_flagged = 0.0, 0, 0, 0
+        for graphs, emissions in self._scores(model, decoding, device):
+            for name, found in zip(emissions.names, best_path(graphs, emissions)):
+                if not found:
+                    continue
+                spans[name] = found
+                total += sum(span.score for span in found)
+                num_frames += found[-1].end
+                num_units += sum(span.kind == "unit" for span in found)
+                num_flagged += sum(span.mispronounced for span in found)
+        return EStepResult(spans, total / max(num_frames, 1), num_flagged / max(num_units, 1))
+
+    def localize(
+        self, model: MlVae, decoding: Decoding, device: torch.device
+    ) -> Iterator[tuple[str, list[UnitSpan], UnitPosteriors]]:
+        """Best path and unit posteriors of each cut; no spans where a cut is too short."""
+        for graphs, emissions in self._scores(model, decoding, device):
+            yield from zip(
+                emissions.names, best_path(graphs, emissions), posteriors(graphs, emissions)
+            )
+
+    def _scores(
+        self, model: MlVae, decoding: Decoding, device: torch.device
+    ) -> Iterator[tuple[k2.Fsa, Emissions]]:
+        was_training = model.training
+        model.eval()
+        try:
+            for cuts, graphs in self.batches:
+                batch = self.dataset[cuts]
+                num_frames = batch["num_frames"]
+                with torch.no_grad():
+                    found = model(batch["features"].to(device), num_frames.to(device))
+                    emissions = self.compiler.emissions(
+                        found.units,
+                        num_frames,
+                        log_prior=model.log_prior,
+                        log_boundary=found.boundary,
+                        log_correctness=found.correctness if decoding.use_correctness else None,
+                        acoustic_scale=decoding.acoustic_scale,
+                        names=batch["cut_ids"],
+                    )
+                yield graphs, emissions
+        finally:
+            model.train(was_training)

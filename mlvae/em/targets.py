@@ -1,0 +1,108 @@
+"""Between alignment tiers in seconds, spans in frames, and training targets by frame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from lhotse.cut import Cut
+from lhotse.supervision import AlignmentItem
+
+from mlvae.fsa import UnitSpan
+from mlvae.tiers import tier
+
+#: Target of a frame that belongs to no unit where silence is not modelled: no loss is taken there.
+IGNORE = -100
+
+
+@dataclass
+class FrameTargets:
+    """Frame-level labels of a batch.
+
+    Attributes:
+        unit: int64 (B, T), the unit of each frame, the silence index, or ``IGNORE``.
+        boundary: float (B, T), 1 where a unit starts.
+        mispronounced: float (B, T), 1 in frames of a mispronounced unit.
+    """
+
+    unit: torch.Tensor
+    boundary: torch.Tensor
+    mispronounced: torch.Tensor
+
+
+def frame_targets(
+    spans: Sequence[Sequence[UnitSpan]], max_frames: int, silence_index: int | None = None
+) -> FrameTargets:
+    """Write spans out by frame.
+
+    Args:
+        spans: spans of each utterance, units in order; frames between them are silence.
+        max_frames: T, at least the end of every span.
+        silence_index: label of silence; None ignores such frames.
+
+    Returns:
+        :class:`FrameTargets` on CPU. Padding has unit ``IGNORE``.
+    """
+    batch = len(spans)
+    unit = torch.full((batch, max_frames), IGNORE, dtype=torch.int64)
+    boundary = torch.zeros(batch, max_frames)
+    mispronounced = torch.zeros(batch, max_frames)
+    for row, utterance in enumerate(spans):
+        if utterance and silence_index is not None:
+            unit[row, : utterance[-1].end] = silence_index
+        for span in utterance:
+            if span.kind != "unit" or span.end == span.start:
+                continue
+            unit[row, span.start : span.end] = span.unit
+            boundary[row, span.start] = 1.0
+            if span.mispronounced:
+                mispronounced[row, span.start : span.end] = 1.0
+    return FrameTargets(unit, boundary, mispronounced)
+
+
+def spans_of_tier(cut: Cut, name: str, unit_ids: Sequence[int]) -> list[UnitSpan]:
+    """Read a tier with one item a canonical unit as spans.
+
+    Args:
+        cut: cut with the tier and with features (their frame shift is the grid).
+        name: the tier.
+        unit_ids: the canonical units as ids, one an item.
+
+    Raises:
+        ValueError: the tier has another number of items.
+    """
+    items = tier(cut, name)
+    if len(items) != len(unit_ids):
+        raise ValueError(f"{cut.id}: tier {name} has {len(items)} items for {len(unit_ids)} units")
+    spans = []
+    for position, (item, unit) in enumerate(zip(items, unit_ids)):
+        start = round(item.start / cut.frame_shift)
+        end = min(round(item.end / cut.frame_shift), cut.num_frames)
+        score = 0.0 if item.score is None else item.score
+        spans.append(
+            UnitSpan(position, unit, start, end, "unit", False, unit, score, position, position)
+        )
+    return spans
+
+
+def items_of_spans(
+    cut: Cut, spans: Sequence[UnitSpan], symbols: Sequence[str], scores: Sequence[float]
+) -> list[AlignmentItem]:
+    """Write the unit spans of a cut as items of a tier.
+
+    Args:
+        cut: cut with features; the last frame ends with the cut.
+        spans: spans of all kinds; only units become items.
+        symbols: symbol of each unit span.
+        scores: score of each unit span.
+    """
+    items = []
+    for span, symbol, score in zip(
+        [span for span in spans if span.kind == "unit"], symbols, scores
+    ):
+        start = span.start * cut.frame_shift
+        end = cut.duration if span.end == cut.num_frames else span.end * cut.frame_shift
+        duration = max(end - start, 0.0) if span.end > span.start else 0.0
+        items.append(AlignmentItem(symbol, round(start, 6), round(duration, 6), score))
+    return items
