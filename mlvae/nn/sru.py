@@ -1,4 +1,4 @@
-"""Simple recurrent units (Lei et al. 2018, the paper's decoder), scripted.
+"""Simple recurrent units (Lei et al. 2018, the paper's decoder).
 
 For input x_t and elementwise product *::
 
@@ -15,11 +15,43 @@ from __future__ import annotations
 
 import torch
 from torch import nn
+from torch.autograd.function import once_differentiable
 
 from mlvae.nn.layers import flip, flip_index, frame_mask
 
 
-@torch.jit.script
+class _Scan(torch.autograd.Function):
+    """The recurrence over frames, three small operations a frame forward and one backward.
+
+    Scripting the loop instead makes torch compile its gradient anew for every length of batch.
+    """
+
+    @staticmethod
+    def forward(ctx, candidate, forget, weight):  # noqa: D102
+        states = candidate.new_zeros(candidate.shape[0] + 1, *candidate.shape[1:])
+        gates = torch.empty_like(candidate)
+        for frame in range(candidate.shape[0]):
+            torch.addcmul(forget[frame], states[frame], weight, out=gates[frame])
+            gates[frame].sigmoid_()
+            torch.lerp(candidate[frame], states[frame], gates[frame], out=states[frame + 1])
+        ctx.save_for_backward(candidate, gates, states, weight)
+        return states
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_states):  # noqa: D102
+        candidate, gates, states, weight = ctx.saved_tensors
+        # d c_t / d (W_f x_t + b_f), and through it and directly d c_t / d c_{t-1}.
+        through_gate = (states[:-1] - candidate) * gates * (1 - gates)
+        through_state = torch.addcmul(gates, through_gate, weight)
+        grads = grad_states[1:].clone()
+        for frame in range(len(grads) - 2, -1, -1):
+            grads[frame].addcmul_(grads[frame + 1], through_state[frame + 1])
+        grad_forget = grads * through_gate
+        grad_weight = (grad_forget * states[:-1]).sum((0, 1))
+        return grads * (1 - gates), grad_forget, grad_weight
+
+
 def _scan(candidate: torch.Tensor, forget: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """States c_0 .. c_T.
 
@@ -31,13 +63,7 @@ def _scan(candidate: torch.Tensor, forget: torch.Tensor, weight: torch.Tensor) -
     Returns:
         (T + 1, B, H), the first of which is zero.
     """
-    state = torch.zeros_like(candidate[0])
-    states = [state]
-    for frame in range(candidate.size(0)):
-        gate = torch.sigmoid(torch.addcmul(forget[frame], state, weight))
-        state = torch.lerp(candidate[frame], state, gate)
-        states.append(state)
-    return torch.stack(states)
+    return _Scan.apply(candidate, forget, weight)
 
 
 class SRULayer(nn.Module):
