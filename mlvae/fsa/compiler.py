@@ -31,28 +31,23 @@ has the six-state form as a k2.Fsa, and the tests show that both accept the same
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import k2
 import numpy as np
 import torch
 
-from .arcs import build_arcs
+from .arcs import Detours, build_arcs
+from .branches import (
+    ml_branches,
+    read_competitors,
+    single_branches,
+    substitution_branches,
+)
 from .emissions import Emissions, make_emissions
 from .layout import TOPOLOGIES, ColumnLayout
 from .slots import read_utterances
-
-#: Arc attributes of every graph, all int32; they survive intersection and shortest path.
-ARC_ATTRIBUTES = (
-    "unit_pos",
-    "word_pos",
-    "unit",
-    "heard",
-    "kind",
-    "is_start",
-    "is_mispronounced",
-    "num_skipped",
-)
 
 
 class MlFsaCompiler:
@@ -60,19 +55,25 @@ class MlFsaCompiler:
 
     Args:
         num_units: number of units N; units are integers 0 .. N - 1.
-        topology: ``single`` (the paper's one-path acceptor: forced alignment) or ``ml`` (a correct
-            and a mispronounced branch per unit).
-        states_per_unit: left-to-right states S of a correct unit, each of at least one frame.
-            The mispronounced branch always has one state.
+        topology: ``single`` (the paper's one-path acceptor: forced alignment), ``ml`` (the paper's
+            figure: a correct and a mispronounced branch per unit) or ``substitution`` (a correct
+            branch and one per competitor, which says what was spoken instead).
+        states_per_unit: left-to-right states S of a unit, each of at least one frame. The
+            mispronounced branch of ``ml`` always has one state.
         silence: whether optional silence is allowed at both edges and between words. The
             posteriors then have one more column, the last. In a plain unit list every unit counts
             as a word, so silence may stand between any two.
-        skip: deletion arcs; not available for these topologies.
-        filler: addition arcs; not available for these topologies.
-        competitors: units that may stand for another one; not available for these topologies.
+        skip: whether units may be left out (deletions), at most two in a row.
+        filler: whether sounds that belong to no unit (additions) may stand between units and at
+            the edges.
+        competitors: for ``substitution``, what may be spoken in place of each unit: None for every
+            other unit alike, N lists of units, or an (N, N) table of log p(heard | canonical,
+            mispronounced) with -inf where it cannot be. It is the score of entering a branch.
+        skip_rate: P(a unit is left out); its log-odds are the score of leaving it out.
+        filler_rate: P(a filler at a point between units); its log-odds are the score of one.
 
     Raises:
-        ValueError: an argument is out of range or not available.
+        ValueError: an argument is out of range, or does not go with the topology.
 
     Example:
         >>> compiler = MlFsaCompiler(num_units=40, topology="ml")
@@ -89,7 +90,9 @@ class MlFsaCompiler:
         silence: bool = False,
         skip: bool = False,
         filler: bool = False,
-        competitors: Sequence[Sequence[int]] | None = None,
+        competitors: Sequence[Sequence[int]] | torch.Tensor | None = None,
+        skip_rate: float = 0.03,
+        filler_rate: float = 0.03,
     ) -> None:
         if num_units < 1:
             raise ValueError(f"num_units must be at least 1, not {num_units}")
@@ -98,12 +101,25 @@ class MlFsaCompiler:
         if topology not in TOPOLOGIES:
             known = ", ".join(TOPOLOGIES)
             raise ValueError(f"topology {topology!r} is not available; there are: {known}")
-        for name, value in (("skip", skip), ("filler", filler)):
-            if value:
-                raise ValueError(f"{name} is not available for topology {topology!r}")
-        if competitors is not None:
-            raise ValueError(f"competitors are not available for topology {topology!r}")
-        self.layout = ColumnLayout(num_units, states_per_unit, topology, bool(silence))
+        if competitors is not None and topology != "substitution":
+            raise ValueError(f"competitors go with topology 'substitution', not {topology!r}")
+        for name, rate in (("skip_rate", skip_rate), ("filler_rate", filler_rate)):
+            if not 0 < rate < 1:
+                raise ValueError(f"{name} must lie between 0 and 1, not {rate}")
+        self.layout = ColumnLayout(
+            num_units, states_per_unit, topology, bool(silence), bool(filler)
+        )
+        self._detours = Detours(
+            skip_score=_log_odds(skip_rate) if skip else None,
+            filler_score=_log_odds(filler_rate) if filler else None,
+        )
+        if topology == "single":
+            self._branches = single_branches(num_units, states_per_unit)
+        elif topology == "ml":
+            self._branches = ml_branches(num_units, states_per_unit)
+        else:
+            table = read_competitors(competitors, num_units)
+            self._branches = substitution_branches(num_units, states_per_unit, table)
 
     def compile(self, utterances: Sequence, device: torch.device | str = "cpu") -> k2.Fsa:
         """Build the acceptors of a batch.
@@ -115,26 +131,29 @@ class MlFsaCompiler:
             device: where the graphs are wanted.
 
         Returns:
-            An FsaVec with one FSA an utterance, all arc scores 0, with the int32 arc attributes
+            An FsaVec with one FSA an utterance. Arc scores are 0 but for priors of competitors,
+            skips and fillers. It has the int32 arc attributes
 
             * unit_pos: the unit's slot, counted over words, pronunciations and units;
             * word_pos: the word (for a plain list, the unit);
             * unit: the canonical unit; heard: the same where correct, -1 where unknown;
             * kind: 0 unit, 1 silence, 2 filler;
             * is_start: 1 on the first frame of a unit; is_mispronounced: 1 on its wrong branch;
-            * num_skipped: units skipped by this arc;
+            * num_skipped: units left out before this arc; skipped_pos: the slot of the last of
+              them, skipped_before_pos: that of the one before it;
             * min_frames (the same on all arcs of an utterance): its fewest frames;
             * layout_id (the same on all arcs): fingerprint of the column layout.
 
-            Silence and final arcs have -1 in the first four. The graphs depend on the units alone:
-            keep them, select from them with ``k2.index_fsa``, join them with ``k2.cat``.
+            Where an attribute does not apply it is -1, as on silence, filler and final arcs. The
+            graphs depend on the units alone: keep them, select from them with ``k2.index_fsa``,
+            join them with ``k2.cat``.
 
         Raises:
             ValueError: no utterance, an utterance, word or pronunciation without units, or a unit
                 out of range; the message names the utterance (and the unit and the limit).
         """
         slots = read_utterances(utterances, self.layout.num_units)
-        arcs = build_arcs(slots, self.layout)
+        arcs = build_arcs(slots, self.layout, self._branches, self._detours)
         graphs = k2.Fsa(_fsa_vec_tensor(arcs.arcs, arcs.states_per_fsa, arcs.arcs_per_fsa))
         for name, values in arcs.attributes.items():
             setattr(graphs, name, torch.from_numpy(values))
@@ -166,6 +185,10 @@ class MlFsaCompiler:
             blank=blank,
             names=names,
         )
+
+
+def _log_odds(rate: float) -> float:
+    return math.log(rate) - math.log1p(-rate)
 
 
 def _fsa_vec_tensor(

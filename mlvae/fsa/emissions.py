@@ -23,6 +23,7 @@ CONSTANT_MISPRONUNCIATION_RATE = 0.15
 
 #: Floor of 1 - q(c): a saturated estimator must not make a mispronunciation impossible.
 MISMATCH_FLOOR = 1e-5
+LOG_FLOOR = math.log(MISMATCH_FLOOR)
 
 
 @dataclass
@@ -66,6 +67,13 @@ def make_emissions(
         hold(c*)   = a_t(c*)   + log q(b_t = 0)
         start(c*)  = a_t(c*)   + log q(b_t = 1) + log q(pi_t = 1)
         silence    = acoustic_scale * log(q(silence) / p(silence)) + log q(b_t = 0)
+
+    A competitor k of topology ``substitution`` holds as unit k does, and starts with q(pi_t = 1)::
+
+        start_mismatch(k) = a_t(k, 0) + log q(b_t = 1) + log q(pi_t = 1)
+
+    A filler is any unit at all, a_t(filler) = acoustic_scale * log(sum of q / sum of p) over the
+    units, and starts and holds as "not c" does.
 
     The first frame has no b term: a start is certain there. Topology ``single`` has no pi term.
 
@@ -156,25 +164,29 @@ def _columns(
     correct = ratio[..., : layout.num_states]
     first_state = correct[..., ::states]
     silence = ratio[..., layout.num_states :] + hold if layout.silence else torch.zeros_like(hold)
+    columns = [silence, correct + hold, first_state + start]
     if not layout.has_mismatch:
-        return torch.cat([silence, correct + hold, first_state + start], dim=2)
+        return torch.cat(columns, dim=2)
 
     if log_correctness is None:
         rate = CONSTANT_MISPRONUNCIATION_RATE
         log_correctness = torch.tensor([1 - rate, rate], **like).log()
-    others = _log_sum_of_others(log_posteriors[..., : layout.num_states], num_units)
-    others_prior = _log_sum_of_others(log_prior[: layout.num_states], num_units)
-    mismatch = (others - others_prior) * scale
-    return torch.cat(
-        [
-            silence,
-            correct + hold,
-            first_state + (start + log_correctness[..., :1]),
-            mismatch + hold,
-            mismatch + (start + log_correctness[..., 1:]),
-        ],
-        dim=2,
-    )
+    start_mismatch = start + log_correctness[..., 1:]
+    if layout.topology == "substitution":
+        columns.append(first_state + start_mismatch)
+    if layout.topology == "ml":
+        others = _log_sum_of_others(log_posteriors[..., : layout.num_states], num_units)
+        others_prior = _log_sum_of_others(log_prior[: layout.num_states], num_units)
+        mismatch = (others - others_prior) * scale
+        columns += [mismatch + start_mismatch, mismatch + hold]
+    if layout.topology != "single":
+        columns[2] = columns[2] + log_correctness[..., :1]
+    if layout.filler:
+        spoken = log_posteriors[..., : layout.num_states].logsumexp(2, keepdim=True)
+        spoken_prior = log_prior[: layout.num_states].logsumexp(0)
+        filler = (spoken.clamp(min=LOG_FLOOR) - spoken_prior) * scale
+        columns += [filler + start_mismatch, filler + hold]
+    return torch.cat(columns, dim=2)
 
 
 def _log_sum_of_others(log_probs: torch.Tensor, num_units: int) -> torch.Tensor:

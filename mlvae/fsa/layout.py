@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-TOPOLOGIES = ("single", "ml")
+TOPOLOGIES = ("single", "ml", "substitution")
 
 #: Values of the arc attribute ``kind`` and, by name, of ``UnitSpan.kind``.
 KIND_NAMES = ("unit", "silence", "filler")
@@ -21,33 +21,54 @@ KIND_UNIT, KIND_SILENCE, KIND_FILLER = range(3)
 NONE = -1
 
 
+#: Arc attributes of every graph, all int32; they survive intersection and shortest path.
+ARC_ATTRIBUTES = (
+    "unit_pos",
+    "word_pos",
+    "unit",
+    "heard",
+    "kind",
+    "is_start",
+    "is_mispronounced",
+    "num_skipped",
+    "skipped_pos",
+    "skipped_before_pos",
+)
+SLOT_ATTRIBUTES = ARC_ATTRIBUTES[:3]
+
+
 @dataclass(frozen=True)
 class ColumnLayout:
     """Columns of the emission matrix of one compiler.
 
-    ======================  =====================================  ==============
-    columns                 score                                  topologies
-    ======================  =====================================  ==============
-    0                       silence (0 where there is none)        all
-    ``hold(u, s)``          frame goes on in state s of unit u     all
-    ``start(u)``            frame starts unit u, said correctly    all
-    ``hold_mismatch(u)``    frame goes on in "not u"               ``ml``
-    ``start_mismatch(u)``   frame starts "not u"                   ``ml``
-    ======================  =====================================  ==============
+    ======================  =========================================  =======================
+    columns                 score                                      where
+    ======================  =========================================  =======================
+    0                       silence (0 where there is none)            always
+    ``hold(u, s)``          frame goes on in state s of unit u         always
+    ``start(u)``            frame starts unit u, as it should be       always
+    ``start_mismatch(u)``   frame starts u in place of another unit    ``substitution``
+    ``start_mismatch(u)``   frame starts "not u"                       ``ml``
+    ``hold_mismatch(u)``    frame goes on in "not u"                   ``ml``
+    ``start_filler``        frame starts a sound that has no unit      with filler
+    ``hold_filler``         frame goes on in it                        with filler
+    ======================  =========================================  =======================
 
     Column 0 is never a unit, so that no unit's label is k2's epsilon.
 
     Attributes:
         num_units: number of units N; units are 0 .. N - 1.
-        states_per_unit: left-to-right states S of a correct unit; "not u" always has one.
-        topology: ``single`` or ``ml``.
+        states_per_unit: left-to-right states S of a unit; "not u" always has one.
+        topology: ``single``, ``ml`` or ``substitution``.
         silence: whether the posteriors have a silence column.
+        filler: whether there may be sounds between units.
     """
 
     num_units: int
     states_per_unit: int
     topology: str
     silence: bool
+    filler: bool = False
 
     @property
     def num_states(self) -> int:
@@ -61,14 +82,18 @@ class ColumnLayout:
 
     @property
     def has_mismatch(self) -> bool:
-        """Whether a unit has a branch for "mispronounced"."""
-        return self.topology != "single"
+        """Whether anything may be mispronounced, so that q(pi) plays a part."""
+        return self.topology != "single" or self.filler
+
+    @property
+    def blocks(self) -> int:
+        """Columns a unit besides those of its states."""
+        return {"single": 1, "substitution": 2, "ml": 3}[self.topology]
 
     @property
     def num_columns(self) -> int:
         """Number of columns of the emission matrix."""
-        blocks = 3 if self.has_mismatch else 1
-        return 1 + self.num_states + blocks * self.num_units
+        return 1 + self.num_states + self.blocks * self.num_units + 2 * int(self.filler)
 
     def hold(self, unit, state):
         """Column(s) of going on in ``state`` of ``unit``; integers or arrays."""
@@ -78,23 +103,45 @@ class ColumnLayout:
         """Column(s) of starting ``unit`` correctly."""
         return 1 + self.num_states + unit
 
-    def hold_mismatch(self, unit):
-        """Column(s) of going on in "not ``unit``"."""
+    def start_mismatch(self, unit):
+        """Column(s) of starting a mispronunciation: ``unit`` itself, or "not ``unit``"."""
         return 1 + self.num_states + self.num_units + unit
 
-    def start_mismatch(self, unit):
-        """Column(s) of starting "not ``unit``"."""
+    def hold_mismatch(self, unit):
+        """Column(s) of going on in "not ``unit``"."""
         return 1 + self.num_states + 2 * self.num_units + unit
+
+    @property
+    def start_filler(self) -> int:
+        """Column of starting a filler."""
+        return 1 + self.num_states + self.blocks * self.num_units
+
+    @property
+    def hold_filler(self) -> int:
+        """Column of going on in a filler."""
+        return self.start_filler + 1
 
     def column_of_label(self, label: torch.Tensor) -> torch.Tensor:
         """Posterior column behind each emission column, -1 for "not a unit"; int64 tensors."""
-        unit = label - self.start(0)
-        state = torch.where(unit < 0, label - 1, unit * self.states_per_unit)
-        state = torch.where(unit >= self.num_units, torch.full_like(state, -1), state)
+        block, unit = (
+            torch.div(label - self.start(0), self.num_units, rounding_mode="floor"),
+            (label - self.start(0)) % self.num_units,
+        )
+        starts = block < (2 if self.topology == "substitution" else 1)
+        none = torch.full_like(label, -1)
+        state = torch.where(starts, unit * self.states_per_unit, none)
+        state = torch.where(label < self.start(0), label - 1, state)
+        state = torch.where(label >= self.start(0) + self.blocks * self.num_units, none, state)
         return torch.where(label == 0, torch.full_like(state, self.num_states), state)
 
     @property
     def fingerprint(self) -> int:
         """A 31-bit number that differs between layouts; an int32 arc attribute can hold it."""
-        text = f"{self.num_units},{self.states_per_unit},{self.topology},{self.silence}"
-        return zlib.crc32(text.encode()) & 0x7FFFFFFF
+        fields = (
+            self.num_units,
+            self.states_per_unit,
+            self.topology,
+            self.silence,
+            self.filler,
+        )
+        return zlib.crc32(repr(fields).encode()) & 0x7FFFFFFF

@@ -10,8 +10,8 @@ import torch
 
 from .emissions import Emissions
 from .lattices import arc_row_splits, beams, intersect, prepared, rows, shortest_paths, too_short
-from .layout import KIND_UNIT
-from .spans import UnitSpan, spans_of_paths
+from .layout import ARC_ATTRIBUTES, SLOT_ATTRIBUTES
+from .spans import PathArcs, UnitSpan, spans_of_paths
 
 POSTERIOR_BEAM = 15.0
 
@@ -29,7 +29,10 @@ class UnitPosteriors:
         word: int64 (n,), its word.
         used: (n,), P(the slot's pronunciation is the one spoken); 1 without alternatives.
         mispronounced: (n,), P(used and mispronounced); divide by ``used`` for the conditional.
-        deleted: (n,), P(used and skipped); 0 for topologies without skip.
+        deleted: (n,), P(used and left out); 0 without skip arcs. It is no part of
+            ``mispronounced``.
+        heard: (n, N), P(used and spoken as that unit); rows sum to ``used`` minus ``deleted``, and
+            for topology ``ml`` to less, as its mispronounced branch cannot say what was spoken.
         occupancy: (T, n) on request, P(frame belongs to slot); rows sum to 1 minus P(silence).
         frame_mispronounced: (T,) on request, P(frame belongs to a mispronounced unit).
     """
@@ -39,6 +42,7 @@ class UnitPosteriors:
     used: torch.Tensor
     mispronounced: torch.Tensor
     deleted: torch.Tensor
+    heard: torch.Tensor
     occupancy: torch.Tensor | None = None
     frame_mispronounced: torch.Tensor | None = None
 
@@ -65,8 +69,9 @@ def best_path(graphs: k2.Fsa, emissions: Emissions) -> list[list[UnitSpan]]:
     graphs, bare = prepared(graphs, emissions)
     results: list[list[UnitSpan]] = [[] for _ in emissions.order]
     for positions, paths in shortest_paths(graphs, bare, emissions):
-        for position, spans in zip(positions, _read_paths(paths, graphs, len(positions))):
-            results[int(emissions.order[position])] = spans
+        found = [int(emissions.order[position]) for position in positions]
+        for index, spans in zip(found, _read_paths(paths, graphs, found)):
+            results[index] = spans
     return results
 
 
@@ -126,12 +131,8 @@ def posteriors(
     arc_posterior = arc_posterior.cpu()
     graph_arc = lattice.graph_arc.cpu().long()
     frame = lattice.frame.cpu().long()
-    label = lattice.labels.cpu()
 
-    attribute = {
-        name: getattr(graphs, name).cpu().long()
-        for name in ("unit_pos", "word_pos", "unit", "kind", "is_start", "is_mispronounced")
-    }
+    attribute = {name: getattr(graphs, name).cpu().long() for name in ARC_ATTRIBUTES}
     short = set(too_short(graphs, emissions))
     graph_splits = arc_row_splits(graphs)
     inverse = torch.argsort(emissions.order)
@@ -142,17 +143,17 @@ def posteriors(
         unit, word = _slot_table(attribute, mine)
         position = int(inverse[index])
         arcs = slice(int(lattice_begin[position]), int(lattice_begin[position + 1]))
-        keep = (label[arcs] != -1) & (attribute["kind"][graph_arc[arcs]] == KIND_UNIT)
-        source = graph_arc[arcs][keep]
+        if index in short:
+            unit, word, arcs = unit[:0], word[:0], slice(0, 0)
+        source = graph_arc[arcs]
         results.append(
             _unit_posteriors(
-                unit if index not in short else unit[:0],
-                word if index not in short else word[:0],
-                attribute["unit_pos"][source],
-                attribute["is_start"][source],
-                attribute["is_mispronounced"][source],
-                arc_posterior[arcs][keep],
-                frame[arcs][keep],
+                unit,
+                word,
+                {name: values[source] for name, values in attribute.items()},
+                arc_posterior[arcs],
+                frame[arcs],
+                emissions.layout.num_units,
                 int(emissions.num_frames[index]) if frames else None,
             )
         )
@@ -198,25 +199,25 @@ def total_scores(
     return scores.float()[torch.argsort(emissions.order).to(device)]
 
 
-def _read_paths(paths: k2.Fsa, graphs: k2.Fsa, num_paths: int) -> list[list[UnitSpan]]:
-    """Spans of each linear FSA of ``paths``."""
-    row = rows(paths)
-    emitting = (paths.labels != -1).cpu()
-    graph_arc = paths.graph_arc.long()[emitting.to(paths.device)]
-    attributes = {
-        name: getattr(graphs, name)[graph_arc].cpu().numpy()
-        for name in (
-            "unit_pos",
-            "word_pos",
-            "unit",
-            "heard",
-            "kind",
-            "is_start",
-            "is_mispronounced",
-        )
-    }
-    scores = paths.scores.detach().cpu()[emitting].numpy()
-    return spans_of_paths(row[emitting].numpy(), attributes, scores, num_paths)
+def _read_paths(paths: k2.Fsa, graphs: k2.Fsa, graph_of: list[int]) -> list[list[UnitSpan]]:
+    """Spans of each linear FSA of ``paths``, the i-th of which is one of graph ``graph_of[i]``."""
+    graph_arc = paths.graph_arc.long()
+    arcs = PathArcs(
+        path=rows(paths).numpy(),
+        label=paths.labels.cpu().numpy(),
+        score=paths.scores.detach().cpu().numpy(),
+        attributes={
+            name: getattr(graphs, name)[graph_arc].cpu().numpy() for name in ARC_ATTRIBUTES
+        },
+    )
+    units, words = [[]] * len(graph_of), [[]] * len(graph_of)
+    if arcs.attributes["num_skipped"].any():
+        attribute = {name: getattr(graphs, name).cpu().long() for name in SLOT_ATTRIBUTES}
+        splits = arc_row_splits(graphs).tolist()
+        for path, index in enumerate(graph_of):
+            mine = slice(splits[index], splits[index + 1])
+            units[path], words[path] = _slot_table(attribute, mine)
+    return spans_of_paths(arcs, len(graph_of), units, words)
 
 
 def _slot_table(attribute: dict[str, torch.Tensor], arcs: slice) -> tuple[torch.Tensor, ...]:
@@ -231,28 +232,37 @@ def _slot_table(attribute: dict[str, torch.Tensor], arcs: slice) -> tuple[torch.
     return unit, word
 
 
-def _unit_posteriors(
-    unit, word, slot, is_start, is_mispronounced, weight, frame, num_frames
-) -> UnitPosteriors:
+def _unit_posteriors(unit, word, attribute, weight, frame, num_units, num_frames) -> UnitPosteriors:
     """Sum arc posteriors of one utterance by slot and, where wanted, by frame."""
     num_slots = len(unit)
-    zeros = torch.zeros(num_slots, dtype=torch.float64)
-    if num_slots == 0:
-        slot, is_start, is_mispronounced = slot[:0], is_start[:0], is_mispronounced[:0]
-        weight, frame = weight[:0], frame[:0]
-    # Each path enters a slot once, through one start arc.
-    entering = weight * is_start
+
+    def total(slot, weight):
+        kept = slot >= 0
+        zeros = torch.zeros(num_slots, dtype=torch.float64)
+        return zeros.index_add(0, slot[kept], weight[kept])
+
+    slot, wrong = attribute["unit_pos"], attribute["is_mispronounced"]
+    # Each path enters a slot once, through one start arc, or leaves it out on one arc.
+    entering = weight * attribute["is_start"]
+    deleted = total(attribute["skipped_pos"], weight)
+    deleted += total(attribute["skipped_before_pos"], weight)
+    known = (slot >= 0) & (attribute["heard"] >= 0)
+    heard = torch.zeros(num_slots * num_units, dtype=torch.float64)
+    cell = slot[known] * num_units + attribute["heard"][known]
     result = UnitPosteriors(
         unit=unit,
         word=word,
-        used=zeros.index_add(0, slot, entering),
-        mispronounced=zeros.index_add(0, slot, entering * is_mispronounced),
-        deleted=zeros.clone(),
+        used=total(slot, entering) + deleted,
+        mispronounced=total(slot, entering * wrong),
+        deleted=deleted,
+        heard=heard.index_add(0, cell, entering[known]).view(num_slots, num_units),
     )
     if num_frames is not None:
+        inside = slot >= 0
+        slot, wrong, weight, frame = slot[inside], wrong[inside], weight[inside], frame[inside]
         cells = torch.zeros(num_frames * num_slots, dtype=torch.float64)
         cells.index_add_(0, frame * num_slots + slot, weight)
         result.occupancy = cells.view(num_frames, num_slots)
-        wrong = torch.zeros(num_frames, dtype=torch.float64)
-        result.frame_mispronounced = wrong.index_add(0, frame, weight * is_mispronounced)
+        by_frame = torch.zeros(num_frames, dtype=torch.float64)
+        result.frame_mispronounced = by_frame.index_add(0, frame, weight * wrong)
     return result

@@ -1,7 +1,8 @@
-"""Reads unit lists, or words with pronunciations, into flat arrays of slots and joins.
+"""Reads unit lists, or words with pronunciations, into flat arrays of slots and junctions.
 
-A *slot* is one unit of one pronunciation of one word. A *join* says that one slot may follow
-another. Everything is an array over the whole batch, so that arcs can be built without loops.
+A *slot* is one unit of one pronunciation of one word. A *junction* is a point between slots: two
+slots follow each other where the junction after one is that before the other. Everything is an
+array over the whole batch, so that arcs can be built without loops.
 """
 
 from __future__ import annotations
@@ -17,25 +18,27 @@ import numpy as np
 class Slots:
     """All slots of a batch; every array is int64.
 
+    Junctions are numbered within an utterance: 0 .. W around its W words, then those inside
+    pronunciations.
+
     Attributes:
-        num_slots: (B,) slots an utterance.
-        num_words: (B,) words an utterance.
+        num_words: (B,) words an utterance; also the number of its last junction.
+        num_junctions: (B,) junctions an utterance.
+        first_slot: (B,) where the slots of an utterance begin.
         fewest_units: (B,) units of the shortest way through.
         utterance, word, unit: (n,) of each slot; ``word`` counts within the utterance.
-        join_from, join_to: (m,) pairs of slots, the second of which may follow the first.
-        first: slots that may start a word; last: slots that may end one.
+        left, right: (n,) junctions before and after each slot.
     """
 
-    num_slots: np.ndarray
     num_words: np.ndarray
+    num_junctions: np.ndarray
+    first_slot: np.ndarray
     fewest_units: np.ndarray
     utterance: np.ndarray
     word: np.ndarray
     unit: np.ndarray
-    join_from: np.ndarray
-    join_to: np.ndarray
-    first: np.ndarray
-    last: np.ndarray
+    left: np.ndarray
+    right: np.ndarray
 
 
 def read_utterances(utterances: Sequence, num_units: int) -> Slots:
@@ -87,70 +90,44 @@ def _read_plain(batch: list[list[int]]) -> Slots:
             "list of pronunciations"
         ) from None
     utterance = np.repeat(np.arange(len(batch)), lengths)
-    ends = np.cumsum(lengths)
-    word = np.arange(len(unit)) - np.repeat(ends - lengths, lengths)
-    every = np.arange(len(unit))
-    follows = np.flatnonzero(word > 0)
+    first_slot = np.cumsum(lengths) - lengths
+    word = np.arange(len(unit)) - first_slot[utterance]
     return Slots(
-        num_slots=lengths,
         num_words=lengths,
+        num_junctions=lengths + 1,
+        first_slot=first_slot,
         fewest_units=lengths,
         utterance=utterance,
         word=word,
         unit=unit.astype(np.int64),
-        join_from=follows - 1,
-        join_to=follows,
-        first=every,
-        last=every,
+        left=word,
+        right=word + 1,
     )
 
 
 def _read_words(batch: list[list]) -> Slots:
-    num_slots, num_words, fewest = [], [], []
-    utterance_of, word_of, unit_of = [], [], []
-    join_from, join_to, first, last = [], [], [], []
+    num_words, num_junctions, first_slot, fewest = [], [], [], []
+    utterance_of, word_of, unit_of, left, right = [], [], [], [], []
     for index, words in enumerate(batch):
-        begin = len(unit_of)
+        first_slot.append(len(unit_of))
         shortest = 0
-        previous_last: list[int] = []
+        junctions = len(words) + 1
         for word_index, word in enumerate(words):
-            this_last = []
             pronunciations = _pronunciations(index, word_index, word)
             for pronunciation in pronunciations:
-                start = len(unit_of)
-                end = start + len(pronunciation)
-                unit_of.extend(pronunciation)
-                utterance_of.extend([index] * len(pronunciation))
-                word_of.extend([word_index] * len(pronunciation))
-                first.append(start)
-                this_last.append(end - 1)
-                join_from.extend(range(start, end - 1))
-                join_to.extend(range(start + 1, end))
-                join_from.extend(previous_last)
-                join_to.extend([start] * len(previous_last))
-            last.extend(this_last)
-            previous_last = this_last
+                inside = list(range(junctions, junctions + len(pronunciation) - 1))
+                junctions += len(inside)
+                left += [word_index, *inside]
+                right += [*inside, word_index + 1]
+                unit_of += pronunciation
+                utterance_of += [index] * len(pronunciation)
+                word_of += [word_index] * len(pronunciation)
             shortest += min(len(pronunciation) for pronunciation in pronunciations)
-        num_slots.append(len(unit_of) - begin)
         num_words.append(len(words))
+        num_junctions.append(junctions)
         fewest.append(shortest)
-    return Slots(
-        *(
-            np.array(values, dtype=np.int64)
-            for values in (
-                num_slots,
-                num_words,
-                fewest,
-                utterance_of,
-                word_of,
-                unit_of,
-                join_from,
-                join_to,
-                first,
-                last,
-            )
-        )
-    )
+    columns = (num_words, num_junctions, first_slot, fewest, utterance_of, word_of, unit_of)
+    return Slots(*(np.array(values, dtype=np.int64) for values in (*columns, left, right)))
 
 
 def _pronunciations(index: int, word_index: int, word) -> list[tuple[int, ...]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -21,9 +23,11 @@ class UnitSpan(NamedTuple):
         start: first frame, inclusive.
         end: end frame, exclusive.
         kind: ``unit``, ``silence`` or ``filler``.
-        mispronounced: whether the path says that something else was spoken.
-        heard: what was spoken; equal to ``unit`` where correct, -1 where the topology cannot say.
-        score: natural-log score of the path over these frames.
+        mispronounced: whether the path says that something else was spoken, or nothing.
+        heard: what was spoken; equal to ``unit`` where correct, -1 where the topology cannot say,
+            and for a unit that was left out.
+        score: natural-log score of the path over these frames; what leaving units out costs is
+            part of what follows them.
         word: index of the word; equal to ``position`` for plain unit lists.
         slot: the unit's ``unit_pos`` in the graph, which indexes the result of ``posteriors``;
             equal to ``position`` unless words have alternative pronunciations.
@@ -40,62 +44,120 @@ class UnitSpan(NamedTuple):
     word: int
     slot: int
 
+    @property
+    def is_deleted(self) -> bool:
+        """Whether the unit was left out: it has no length, and lies where it would have been."""
+        return self.kind == "unit" and self.start == self.end
 
-def spans_of_paths(utterance, attributes, scores, num_utterances: int) -> list[list[UnitSpan]]:
+
+@dataclass
+class PathArcs:
+    """Arcs of best paths, path by path, each with its final arc last; arrays of (n,).
+
+    Attributes:
+        path: int64, which path; non-decreasing.
+        label: int64, -1 on final arcs.
+        score: float.
+        attributes: int64 arrays by name: unit_pos, word_pos, unit, heard, kind, is_start,
+            is_mispronounced, num_skipped, skipped_pos, skipped_before_pos.
+    """
+
+    path: np.ndarray
+    label: np.ndarray
+    score: np.ndarray
+    attributes: dict[str, np.ndarray]
+
+
+def spans_of_paths(
+    arcs: PathArcs, num_paths: int, slot_unit: Sequence[np.ndarray], slot_word: Sequence[np.ndarray]
+) -> list[list[UnitSpan]]:
     """Cut best paths into spans.
 
     Args:
-        utterance: int array (n,), the utterance of each emitting arc; non-decreasing, and within
-            an utterance one arc a frame, in order.
-        attributes: arc attributes by name, int arrays (n,): unit_pos, word_pos, unit, heard, kind,
-            is_start, is_mispronounced.
-        scores: float array (n,), arc scores.
-        num_utterances: length of the result; utterances without arcs give an empty list.
+        arcs: the paths.
+        num_paths: length of the result; paths without arcs give an empty list.
+        slot_unit: unit of each slot of each path's graph.
+        slot_word: word of each slot of each path's graph.
 
     Returns:
-        One list of spans an utterance.
+        One list of spans a path.
     """
-    result: list[list[UnitSpan]] = [[] for _ in range(num_utterances)]
-    num_arcs = len(utterance)
-    if num_arcs == 0:
+    result: list[list[UnitSpan]] = [[] for _ in range(num_paths)]
+    if len(arcs.path) == 0:
         return result
-    kind = attributes["kind"]
-    first_of_utterance = np.empty(num_arcs, dtype=bool)
-    first_of_utterance[0] = True
-    first_of_utterance[1:] = utterance[1:] != utterance[:-1]
-    begins = first_of_utterance | (attributes["is_start"] != 0)
+    attribute = arcs.attributes
+    kind = attribute["kind"]
+    opens = np.empty(len(kind), dtype=bool)
+    opens[0] = True
+    opens[1:] = arcs.path[1:] != arcs.path[:-1]
+    # A span begins with a path, with a start, and where the kind changes, as it does on the final
+    # arc; what the final arc begins is only there for the units left out before it.
+    begins = opens | (attribute["is_start"] != 0)
     begins[1:] |= kind[1:] != kind[:-1]
-
     first = np.flatnonzero(begins)
-    last = np.append(first[1:], num_arcs)
-    utterance_begin = np.flatnonzero(first_of_utterance)
-    # Frame 0 of the utterance that each span belongs to, as an index into the arcs.
-    origin = utterance_begin[np.cumsum(first_of_utterance)[first] - 1]
-    score = np.add.reduceat(scores.astype(np.float64), first)
-
-    is_unit = kind[first] == KIND_UNIT
-    units_so_far = np.cumsum(is_unit)
-    span_utterance = utterance[first]
-    first_span = np.searchsorted(first, utterance_begin)
-    before = (units_so_far - is_unit)[first_span]
-    position = units_so_far - 1 - before[np.cumsum(first_of_utterance)[first] - 1]
-    position = np.where(is_unit, position, NONE)
-
+    origin = np.flatnonzero(opens)[np.cumsum(opens)[first] - 1]
     columns = zip(
-        span_utterance.tolist(),
-        position.tolist(),
-        attributes["unit"][first].tolist(),
+        arcs.path[first].tolist(),
         (first - origin).tolist(),
-        (last - origin).tolist(),
-        kind[first].tolist(),
-        attributes["is_mispronounced"][first].astype(bool).tolist(),
-        attributes["heard"][first].tolist(),
-        score.tolist(),
-        attributes["word_pos"][first].tolist(),
-        attributes["unit_pos"][first].tolist(),
+        (np.append(first[1:], len(kind)) - origin).tolist(),
+        arcs.label[first].tolist(),
+        np.add.reduceat(arcs.score.astype(np.float64), first).tolist(),
+        *(attribute[name][first].tolist() for name in _SPAN_ATTRIBUTES),
     )
-    for index, pos, unit, start, end, kind_id, wrong, heard, total, word, slot in columns:
-        result[index].append(
-            UnitSpan(pos, unit, start, end, KIND_NAMES[kind_id], wrong, heard, total, word, slot)
+    position = [0] * num_paths
+    for (
+        path,
+        start,
+        end,
+        label,
+        score,
+        kind_id,
+        unit,
+        heard,
+        wrong,
+        word,
+        slot,
+        *skipped,
+    ) in columns:
+        for left_out in reversed(skipped[1 : 1 + skipped[0]]):
+            cost = score if label == -1 and left_out == skipped[1] else 0.0
+            result[path].append(
+                UnitSpan(
+                    position[path],
+                    int(slot_unit[path][left_out]),
+                    start,
+                    start,
+                    "unit",
+                    True,
+                    NONE,
+                    cost,
+                    int(slot_word[path][left_out]),
+                    left_out,
+                )
+            )
+            position[path] += 1
+        if label == -1:
+            continue
+        where = NONE
+        if kind_id == KIND_UNIT:
+            where = position[path]
+            position[path] += 1
+        result[path].append(
+            UnitSpan(
+                where, unit, start, end, KIND_NAMES[kind_id], bool(wrong), heard, score, word, slot
+            )
         )
     return result
+
+
+_SPAN_ATTRIBUTES = (
+    "kind",
+    "unit",
+    "heard",
+    "is_mispronounced",
+    "word_pos",
+    "unit_pos",
+    "num_skipped",
+    "skipped_pos",
+    "skipped_before_pos",
+)

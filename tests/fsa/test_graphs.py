@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mlvae.fsa import MlFsaCompiler, best_path, lattices, posteriors, total_scores
-from mlvae.fsa.compiler import ARC_ATTRIBUTES
+from mlvae.fsa.layout import ARC_ATTRIBUTES
 from tests.fsa.cases import NUM_UNITS, random_case
 
 
