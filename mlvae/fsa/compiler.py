@@ -38,13 +38,14 @@ import k2
 import numpy as np
 import torch
 
-from .arcs import Detours, build_arcs
+from .arcs import build_arcs
 from .branches import (
     ml_branches,
     read_competitors,
     single_branches,
     substitution_branches,
 )
+from .detours import Detours
 from .emissions import Emissions, make_emissions
 from .layout import TOPOLOGIES, ColumnLayout
 from .slots import read_utterances

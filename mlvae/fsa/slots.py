@@ -25,7 +25,6 @@ class Slots:
         num_words: (B,) words an utterance; also the number of its last junction.
         num_junctions: (B,) junctions an utterance.
         first_slot: (B,) where the slots of an utterance begin.
-        fewest_units: (B,) units of the shortest way through.
         utterance, word, unit: (n,) of each slot; ``word`` counts within the utterance.
         left, right: (n,) junctions before and after each slot.
     """
@@ -33,7 +32,6 @@ class Slots:
     num_words: np.ndarray
     num_junctions: np.ndarray
     first_slot: np.ndarray
-    fewest_units: np.ndarray
     utterance: np.ndarray
     word: np.ndarray
     unit: np.ndarray
@@ -96,7 +94,6 @@ def _read_plain(batch: list[list[int]]) -> Slots:
         num_words=lengths,
         num_junctions=lengths + 1,
         first_slot=first_slot,
-        fewest_units=lengths,
         utterance=utterance,
         word=word,
         unit=unit.astype(np.int64),
@@ -106,15 +103,13 @@ def _read_plain(batch: list[list[int]]) -> Slots:
 
 
 def _read_words(batch: list[list]) -> Slots:
-    num_words, num_junctions, first_slot, fewest = [], [], [], []
+    num_words, num_junctions, first_slot = [], [], []
     utterance_of, word_of, unit_of, left, right = [], [], [], [], []
     for index, words in enumerate(batch):
         first_slot.append(len(unit_of))
-        shortest = 0
         junctions = len(words) + 1
         for word_index, word in enumerate(words):
-            pronunciations = _pronunciations(index, word_index, word)
-            for pronunciation in pronunciations:
+            for pronunciation in _pronunciations(index, word_index, word):
                 inside = list(range(junctions, junctions + len(pronunciation) - 1))
                 junctions += len(inside)
                 left += [word_index, *inside]
@@ -122,11 +117,9 @@ def _read_words(batch: list[list]) -> Slots:
                 unit_of += pronunciation
                 utterance_of += [index] * len(pronunciation)
                 word_of += [word_index] * len(pronunciation)
-            shortest += min(len(pronunciation) for pronunciation in pronunciations)
         num_words.append(len(words))
         num_junctions.append(junctions)
-        fewest.append(shortest)
-    columns = (num_words, num_junctions, first_slot, fewest, utterance_of, word_of, unit_of)
+    columns = (num_words, num_junctions, first_slot, utterance_of, word_of, unit_of)
     return Slots(*(np.array(values, dtype=np.int64) for values in (*columns, left, right)))
 
 
