@@ -28,6 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         table = UnitTable.load(options.data_dir / "units" / "tokens.txt")
         manifests = {s: options.data_dir / "fbank" / f"cuts_{s}.jsonl.gz" for s in SPLITS}
         cuts = {s: usable_cuts(load_cuts(manifests[s]), table, report) for s in SPLITS}
+        for split, usable in cuts.items():
+            if not len(usable):
+                raise ValueError(f"no usable cut in split {split}: look at stages 1 and 2")
         dataset = UnitDataset(table)
         states = config.align.model.states_per_unit
         long_enough = cuts["train"].filter(
@@ -39,19 +42,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         num_features = dataset.features(train[0]).shape[1]
         aligner = Aligner(num_features, len(table), config.silence, config.align, device)
         training = aligner.train(train, dataset, options.seed)
+        answers = {split: aligner.align(cuts[split], dataset) for split in SPLITS}
     except (ValueError, OSError) as error:
+        if report.skipped:
+            report.finish()
         print(f"align.py: {error}", file=sys.stderr)
         return 1
     aligner.save(folder / "model.safetensors")
     write_json(folder / "training.json", training)
     log(f"{training['num_params']} parameters, trained in {training['training_seconds']} s")
-    for split in SPLITS:
-        aligned, short = aligner.align(cuts[split], dataset)
+    for split, (aligned, short) in answers.items():
         write_manifest(folder / f"cuts_{split}.jsonl.gz", aligned)
         report.done(len(aligned))
         for name in short:
             report.skip(name, f"too short: fewer than {states} frames a unit")
-    return report.finish()
+    status = report.finish()
+    for split, (aligned, _) in answers.items():
+        if not len(aligned):
+            log(f"stage 3 align: no cut of split {split} is left")
+            status = 1
+    return status
 
 
 if __name__ == "__main__":

@@ -40,6 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         load_model(options.exp_dir / "ml-vae" / "model.safetensors", model)
         localized, short = localize(model.to(device), cuts, dataset, config.train.decoding, device)
     except (ValueError, OSError) as error:
+        if report.skipped:
+            report.finish()
         print(f"localize.py: {error}", file=sys.stderr)
         return 1
     write_manifest(options.exp_dir / "cuts_test.jsonl.gz", localized)

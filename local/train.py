@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from options import parse_model_options
 
@@ -38,11 +39,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         seed_everything(options.seed)
         model = MlVae(num_features, len(table), config.silence, config.model)
         log(f"stage 4 train: {num_parameters(model)} parameters on {device}")
+        setup = {
+            "deltas": config.deltas,
+            "silence": config.silence,
+            "align": asdict(config.align),
+            "model": asdict(config.model),
+        }
         trainer = Trainer(
-            model, train, valid, dataset, table, config.train, folder, device, options.seed
+            model, train, valid, dataset, table, config.train, folder, device, options.seed, setup
         )
         training = trainer.fit()
     except (ValueError, OSError) as error:
+        if report.skipped:
+            report.finish()
         print(f"train.py: {error}", file=sys.stderr)
         return 1
     write_json(folder / "training.json", training)

@@ -27,7 +27,9 @@ def load_cuts(path: Path) -> CutSet:
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"no manifest {path}: run the stage before this one")
-    return CutSet.from_file(path).to_eager()
+    cuts = CutSet.from_file(path)
+    # lhotse reads an empty manifest as None.
+    return CutSet.from_cuts([]) if cuts is None else cuts.to_eager()
 
 
 def usable_cuts(cuts: CutSet, table: UnitTable, report: SkipReport) -> CutSet:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from lhotse import CutSet
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
@@ -54,17 +56,25 @@ def load_model(path: Path, module: nn.Module) -> dict[str, Any]:
     return metadata
 
 
-def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+def read_tensors(
+    path: Path, with_tensors: bool = True
+) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """Tensors and JSON metadata of a safetensors file; ValueError names one that cannot be read."""
     if not Path(path).is_file():
         raise ValueError(f"there is no model {path}: run the stage that trains it")
     try:
         with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in list(file.keys())}
+            names = list(file.keys()) if with_tensors else []
+            tensors = {name: file.get_tensor(name) for name in names}
             metadata = json.loads((file.metadata() or {}).get("json", "{}"))
     except (SafetensorError, json.JSONDecodeError) as error:
         raise ValueError(f"{path} is damaged or no safetensors file: {error}") from error
     return tensors, metadata
+
+
+def read_metadata(path: Path) -> dict[str, Any]:
+    """JSON metadata alone of a safetensors file; errors as in :func:`read_tensors`."""
+    return read_tensors(path, with_tensors=False)[1]
 
 
 def save_checkpoint(path: Path, state: TrainingState) -> None:
@@ -100,16 +110,39 @@ def load_checkpoint(path: Path, state: TrainingState) -> None:
                 values.setdefault(int(index), {})[entry] = value
             groups = optimizer.state_dict()["param_groups"]
             optimizer.load_state_dict({"state": values, "param_groups": groups})
-    except (RuntimeError, ValueError) as error:
+        torch.set_rng_state(tensors["rng.cpu"].cpu())
+    except (RuntimeError, ValueError, KeyError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(
             f"{path} is not of this configuration; move it away to start afresh: {reason}"
         ) from error
-    torch.set_rng_state(tensors["rng.cpu"].cpu())
     if "rng.cuda" in tensors and torch.cuda.is_available():
         torch.cuda.set_rng_state(tensors["rng.cuda"].cpu())
     state.progress.clear()
     state.progress.update(progress)
+
+
+def run_identity(settings: dict, seed: int, setup: dict | None, cut_sets: list[CutSet]) -> str:
+    """Equal for runs that may go on from each other's checkpoint.
+
+    Features and alignment are not in it: made anew by the same command, they may differ in the last
+    digits on another number of threads or on a GPU.
+
+    Args:
+        settings: JSON values of the training settings that count.
+        seed: of the run.
+        setup: JSON values of what else counts.
+        cut_sets: cuts with features and canonical units; ids, lengths and units count.
+
+    Returns:
+        64 hexadecimal digits.
+    """
+    cuts = [
+        [(cut.id, cut.num_frames, cut.supervisions[0].custom["units"]) for cut in cut_set]
+        for cut_set in cut_sets
+    ]
+    text = json.dumps([settings, seed, setup, cuts], sort_keys=True)
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
 def _with_prefix(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:

@@ -32,25 +32,28 @@ class FrameTargets:
 
 
 def frame_targets(
-    spans: Sequence[Sequence[UnitSpan]], max_frames: int, silence_index: int | None = None
+    spans: Sequence[Sequence[UnitSpan]],
+    num_frames: torch.Tensor,
+    silence_index: int | None = None,
 ) -> FrameTargets:
     """Write spans out by frame.
 
     Args:
-        spans: spans of each utterance, units in order; frames between them are silence.
-        max_frames: T, at least the end of every span.
+        spans: spans of each utterance, units in order; frames outside units are silence.
+        num_frames: int64 (B,), frames of each utterance, at least the end of its spans.
         silence_index: label of silence; None ignores such frames.
 
     Returns:
-        :class:`FrameTargets` on CPU. Padding has unit ``IGNORE``.
+        :class:`FrameTargets` on CPU, T being the longest utterance. Padding has unit ``IGNORE``.
     """
-    batch = len(spans)
+    lengths = num_frames.tolist()
+    batch, max_frames = len(spans), max(lengths)
     unit = torch.full((batch, max_frames), IGNORE, dtype=torch.int64)
     boundary = torch.zeros(batch, max_frames)
     mispronounced = torch.zeros(batch, max_frames)
     for row, utterance in enumerate(spans):
-        if utterance and silence_index is not None:
-            unit[row, : utterance[-1].end] = silence_index
+        if silence_index is not None:
+            unit[row, : lengths[row]] = silence_index
         for span in utterance:
             if span.kind != "unit" or span.end == span.start:
                 continue
@@ -79,6 +82,9 @@ def spans_of_tier(cut: Cut, name: str, unit_ids: Sequence[int]) -> list[UnitSpan
     for position, (item, unit) in enumerate(zip(items, unit_ids)):
         start = round(item.start / cut.frame_shift)
         end = min(round(item.end / cut.frame_shift), cut.num_frames)
+        # The last frame may be half a frame short, and rounding would lose it.
+        if item.end > cut.duration - cut.frame_shift / 4:
+            end = cut.num_frames
         score = 0.0 if item.score is None else item.score
         spans.append(
             UnitSpan(position, unit, start, end, "unit", False, unit, score, position, position)

@@ -22,7 +22,14 @@ from tqdm import tqdm
 from mlvae.data.dataset import UnitDataset, make_sampler
 from mlvae.data.units import UnitTable
 from mlvae.device import num_parameters, seed_everything
-from mlvae.em.checkpoint import TrainingState, load_checkpoint, save_checkpoint, save_model
+from mlvae.em.checkpoint import (
+    TrainingState,
+    load_checkpoint,
+    read_metadata,
+    run_identity,
+    save_checkpoint,
+    save_model,
+)
 from mlvae.em.estep import Decoding, EStep, EStepResult
 from mlvae.em.losses import boundary_loss, estimator_loss, generator_loss
 from mlvae.em.selection import corrupt_units, corrupted_f1
@@ -78,6 +85,9 @@ class TrainConfig:
 class Trainer:
     """Trains one ML-VAE in one folder, and goes on from its checkpoint after a kill.
 
+    A checkpoint of another run, that is, of another seed, other settings or other cuts, is not
+    gone on from but replaced; a run may be prolonged with more iterations or patience.
+
     The folder holds ``checkpoint.safetensors`` (the last iteration), ``model.safetensors`` (the
     best by the corruption criterion) and TensorBoard scalars.
 
@@ -91,6 +101,8 @@ class Trainer:
         folder: where to write.
         device: where to train.
         seed: of everything random.
+        setup: JSON values of what else makes this run another one, such as the configuration of
+            the model and of the alignment.
     """
 
     def __init__(
@@ -104,6 +116,7 @@ class Trainer:
         folder: Path,
         device: torch.device,
         seed: int,
+        setup: dict | None = None,
     ) -> None:
         seed_everything(seed)
         self.model = model.to(device)
@@ -125,6 +138,9 @@ class Trainer:
         units = {cut.id: self._units(cut) for cut in valid_cuts}
         corrupted, self.replaced = corrupt_units(units, len(table), config.corruption_rate, seed)
         self.valid_estep = EStep(compiler, valid_cuts, dataset, search_frames, corrupted)
+        settings = asdict(config)
+        del settings["iterations"], settings["patience"]
+        self.identity = run_identity(settings, seed, setup, [train_cuts, valid_cuts])
 
         self.optimizers = {
             name: torch.optim.Adam(getattr(model, name).parameters(), lr=config.learning_rate)
@@ -136,14 +152,17 @@ class Trainer:
         # The model's initial weights were drawn by the caller; from here on the seed decides.
         seed_everything(self.seed)
         progress: dict = {"iteration": 0, "best": -1.0, "best_iteration": 0, "seconds": 0.0}
-        progress["history"] = []
+        progress.update(history=[], identity=self.identity)
         state = TrainingState({"model": self.model}, self.optimizers, progress)
         checkpoint = self.folder / "checkpoint.safetensors"
+        self._remove_left_overs(checkpoint)
         if checkpoint.exists():
             load_checkpoint(checkpoint, state)
             log(f"going on after iteration {progress['iteration']} of {self.config.iterations}")
         self.folder.mkdir(parents=True, exist_ok=True)
-        with SummaryWriter(self.folder / "tensorboard", purge_step=progress["iteration"]) as writer:
+        # Iteration i is written as step i; what a killed run wrote beyond its checkpoint is hidden.
+        purge_step = progress["iteration"] + 1
+        with SummaryWriter(self.folder / "tensorboard", purge_step=purge_step) as writer:
             while not self._finished(progress):
                 began = time.monotonic()
                 scalars = self._iterate(progress["iteration"])
@@ -170,6 +189,15 @@ class Trainer:
             "criterion": "detection F1 of units corrupted at random in the validation part",
             "history": progress["history"],
         }
+
+    def _remove_left_overs(self, checkpoint: Path) -> None:
+        """Remove half-written files of a killed run, and the results of another run."""
+        for left_over in self.folder.glob(".tmp-*"):
+            left_over.unlink()
+        if checkpoint.exists() and read_metadata(checkpoint).get("identity") != self.identity:
+            log(f"{checkpoint} is of another seed, configuration or corpus: starting afresh")
+            (self.folder / "model.safetensors").unlink(missing_ok=True)
+            checkpoint.unlink()
 
     def _finished(self, progress: dict) -> bool:
         waited = progress["iteration"] - progress["best_iteration"]
@@ -266,8 +294,8 @@ class Trainer:
                 batch = self.dataset[batch_cuts]
                 num_frames = batch["num_frames"].to(self.device)
                 features = self.model.scale(batch["features"].to(self.device))
-                width = features.shape[1]
-                targets = frame_targets([spans[name] for name in batch["cut_ids"]], width, silence)
+                wanted = [spans[cut_id] for cut_id in batch["cut_ids"]]
+                targets = frame_targets(wanted, batch["num_frames"], silence)
                 yield (
                     features,
                     num_frames,
@@ -276,7 +304,7 @@ class Trainer:
                         targets.boundary.to(self.device),
                         targets.mispronounced.to(self.device),
                     ),
-                    frame_mask(num_frames, width),
+                    frame_mask(num_frames, features.shape[1]),
                 )
                 bar.update(len(batch_cuts))
 

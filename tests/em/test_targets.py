@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlvae.em.targets import IGNORE, frame_targets, items_of_spans, spans_of_tier
+from mlvae.fsa import UnitSpan
+from mlvae.tiers import tier, with_tiers
+from tests.em.tiny import TABLE, make_cut, unit_spans
+
+
+def silence(start: int, end: int) -> UnitSpan:
+    return UnitSpan(-1, -1, start, end, "silence", False, -1, 0.0, -1, -1)
+
+
+def test_spans_become_frames():
+    spans = [unit_spans([2, 2, 0], [0, 1, 3, 5], wrong={1}), unit_spans([1], [0, 4])]
+    found = frame_targets(spans, torch.tensor([5, 4]))
+    assert found.unit.tolist() == [[2, 2, 2, 0, 0], [1, 1, 1, 1, IGNORE]]
+    assert found.boundary.tolist() == [[1, 1, 0, 1, 0], [1, 0, 0, 0, 0]]
+    assert found.mispronounced.tolist() == [[0, 1, 1, 0, 0], [0, 0, 0, 0, 0]]
+    assert (found.unit.dtype, found.boundary.dtype) == (torch.int64, torch.float32)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_frames_outside_units_are_silence_up_to_the_end_of_the_cut(told):
+    """An alignment tier has no silence in it, a best path has."""
+    units = [
+        UnitSpan(0, 3, 1, 2, "unit", False, 3, 0.0, 0, 0),
+        UnitSpan(1, 0, 3, 4, "unit", True, -1, 0.0, 1, 1),
+    ]
+    spans = units
+    if told:
+        spans = [silence(0, 1), units[0], silence(2, 3), units[1], silence(4, 6)]
+    found = frame_targets([spans], torch.tensor([6]), silence_index=4)
+    assert found.unit.tolist() == [[4, 3, 4, 0, 4, 4]]
+    assert found.boundary.tolist() == [[0, 1, 0, 1, 0, 0]]
+    assert found.mispronounced.tolist() == [[0, 0, 0, 1, 0, 0]]
+    padded = frame_targets([spans, []], torch.tensor([6, 7]), silence_index=4)
+    assert padded.unit[0, 6] == IGNORE
+    assert frame_targets([units], torch.tensor([6])).unit.tolist() == [
+        [IGNORE, 3, IGNORE, 0, IGNORE, IGNORE]
+    ]
+
+
+def test_a_unit_without_length_leaves_no_mark():
+    spans = unit_spans([0, 1, 2], [0, 2, 2, 4])
+    found = frame_targets([spans], torch.tensor([4]))
+    assert found.unit.tolist() == [[0, 0, 2, 2]]
+    assert found.boundary.tolist() == [[1, 0, 1, 0]]
+
+
+@st.composite
+def cuts_with_spans(draw):
+    """A cut of any number of samples at 8 kHz, and spans of units with optional silence."""
+    num_frames = draw(st.integers(1, 700))
+    # lhotse counts a frame for each full step of 10 ms and for a rest of at least half a step.
+    low, high = 80 * num_frames - 40, 80 * num_frames + 39
+    duration = draw(st.integers(max(low, 1), high)) / 8000
+    count = draw(st.integers(1, min(num_frames, 6)))
+    inner = draw(
+        st.lists(st.integers(1, max(1, num_frames - 1)), max_size=count - 1, unique=True)
+        if num_frames > 1
+        else st.just([])
+    )
+    edges = [0, *sorted(inner), num_frames]
+    units = draw(st.lists(st.integers(0, 3), min_size=len(edges) - 1, max_size=len(edges) - 1))
+    cut = make_cut("drawn", np.zeros((num_frames, 2)), TABLE.units(units), duration)
+    assert cut.num_frames == num_frames
+    return cut, unit_spans(units, edges)
+
+
+@settings(max_examples=200, deadline=None)
+@given(cuts_with_spans())
+def test_a_tier_gives_the_spans_back_and_tiles_the_cut(drawn):
+    cut, spans = drawn
+    units = [span.unit for span in spans]
+    items = items_of_spans(cut, spans, TABLE.units(units), [0.0] * len(units))
+    cut = with_tiers(cut, {"fa": items})
+    assert spans_of_tier(cut, "fa", units) == spans
+    items = tier(cut, "fa")
+    assert items[0].start == 0
+    assert items[-1].end == pytest.approx(cut.duration, abs=2e-6)
+    for item, following in zip(items[:-1], items[1:]):
+        assert item.end == pytest.approx(following.start, abs=2e-6)
+
+
+@pytest.mark.parametrize("num_samples", [9960, 10040, 10000])
+def test_the_last_unit_ends_with_the_cut_whatever_is_left_of_its_last_frame(num_samples):
+    duration = num_samples / 8000
+    cut = make_cut("x", np.zeros((int(duration * 100 + 0.5), 2)), ["a", "b"], duration)
+    spans = unit_spans([0, 1], [0, 100, cut.num_frames])
+    cut = with_tiers(cut, {"fa": items_of_spans(cut, spans, ["a", "b"], [0.0, 0.0])})
+    assert tier(cut, "fa")[-1].end == pytest.approx(duration)
+    assert spans_of_tier(cut, "fa", [0, 1])[-1].end == cut.num_frames
+
+
+def test_silence_is_in_no_tier_and_scores_are_kept():
+    cut = make_cut("x", np.zeros((10, 2)), ["a", "b"])
+    spans = [silence(0, 2), *unit_spans([0, 1], [2, 5, 8]), silence(8, 10)]
+    items = items_of_spans(cut, spans, ["a", "b"], [-1.5, -2.5])
+    assert [(item.symbol, item.start, item.end, item.score) for item in items] == [
+        ("a", 0.02, 0.05, -1.5),
+        ("b", 0.05, 0.08, -2.5),
+    ]
+    read = spans_of_tier(with_tiers(cut, {"fa": items}), "fa", [0, 1])
+    assert [(span.start, span.end, span.score) for span in read] == [(2, 5, -1.5), (5, 8, -2.5)]
+
+
+def test_a_tier_of_other_units_is_refused():
+    cut = make_cut("x", np.zeros((10, 2)), ["a", "b"])
+    items = items_of_spans(cut, unit_spans([0], [0, 10]), ["a"], [0.0])
+    with pytest.raises(ValueError, match="x: tier fa has 1 items for 2 units"):
+        spans_of_tier(with_tiers(cut, {"fa": items}), "fa", [0, 1])

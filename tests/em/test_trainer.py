@@ -1,0 +1,508 @@
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+from lhotse import CutSet
+from safetensors.torch import load_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+import mlvae.em.trainer
+from mlvae.device import seed_everything
+from mlvae.em import Decoding, TrainConfig, Trainer
+from mlvae.em.checkpoint import read_metadata
+from mlvae.em.estep import EStep, EStepResult
+from mlvae.em.targets import frame_targets
+from mlvae.fsa import MlFsaCompiler
+from mlvae.nn import MlVae
+from mlvae.tiers import tier
+from tests.em.tiny import (
+    CPU,
+    NUM_FEATURES,
+    TABLE,
+    aligned,
+    dataset,
+    make_cut,
+    spoken_cuts,
+    tiny_model_config,
+)
+
+CONFIG = TrainConfig(iterations=2, max_frames=300, learning_rate=5e-3)
+MODULES = ("estimator", "boundary", "generator")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Sums are the same for the same number of threads only."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def cuts() -> tuple[CutSet, CutSet]:
+    return spoken_cuts(24)[0], spoken_cuts(8, seed=1)[0]
+
+
+def make_trainer(cuts, folder, config=CONFIG, seed=0, silence=False, setup=None) -> Trainer:
+    """As stage 4 does it."""
+    train, valid = cuts
+    seed_everything(seed)
+    model = MlVae(NUM_FEATURES, len(TABLE), silence, tiny_model_config())
+    return Trainer(model, train, valid, dataset(), TABLE, config, folder, CPU, seed, setup)
+
+
+def assert_same_files(first, second) -> None:
+    for name in ("checkpoint", "model"):
+        mine, theirs = (load_file(f / f"{name}.safetensors") for f in (first, second))
+        assert mine.keys() == theirs.keys()
+        for key, value in mine.items():
+            assert torch.equal(value, theirs[key]), key
+
+
+@pytest.fixture(scope="module")
+def undisturbed(cuts, tmp_path_factory):
+    """A run of two iterations and what it returned."""
+    folder = tmp_path_factory.mktemp("run") / "ml-vae"
+    return folder, make_trainer(cuts, folder).fit()
+
+
+def figures(training: dict) -> dict:
+    return {name: value for name, value in training.items() if name != "training_seconds"}
+
+
+class Kill(BaseException):
+    """No handler may swallow it."""
+
+
+def kill_at(monkeypatch, target, name: str, call: int) -> None:
+    """Make the ``call``-th call of a function end the run in its midst."""
+    original = getattr(target, name)
+    calls = []
+
+    def dying(*args, **options):
+        calls.append(None)
+        if len(calls) == call:
+            raise Kill
+        return original(*args, **options)
+
+    monkeypatch.setattr(target, name, dying)
+
+
+@pytest.fixture(scope="module")
+def steps_per_iteration(cuts, tmp_path_factory) -> int:
+    """Optimizer steps of the three modules together."""
+    trainer = make_trainer(cuts, tmp_path_factory.mktemp("count"), replace(CONFIG, iterations=1))
+    steps = []
+    trainer._step = lambda name, loss: steps.append(name)
+    trainer.fit()
+    assert [name for name in MODULES if name in steps] == list(MODULES)
+    assert len(steps) > 3 * 2  # several batches an epoch, or a kill in their midst says little
+    return len(steps)
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["first iteration", "estimator", "boundary", "E-step", "generator", "checkpoint"],
+)
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(
+    cuts, tmp_path, monkeypatch, undisturbed, steps_per_iteration, place
+):
+    steps = steps_per_iteration
+    folder, expected = undisturbed
+    with monkeypatch.context() as patch:
+        if place == "first iteration":
+            kill_at(patch, Trainer, "_step", steps - 1)
+        elif place == "E-step":
+            kill_at(patch, EStep, "run", 3)  # an iteration searches twice
+        elif place == "checkpoint":
+            kill_at(patch, mlvae.em.trainer, "save_checkpoint", 2)
+        else:
+            kill_at(patch, Trainer, "_step", steps + MODULES.index(place) * (steps // 3) + 2)
+        with pytest.raises(Kill):
+            make_trainer(cuts, tmp_path).fit()
+    checkpoint = tmp_path / "checkpoint.safetensors"
+    assert checkpoint.exists() is (place != "first iteration")
+    if checkpoint.exists():
+        assert read_metadata(checkpoint)["iteration"] == 1
+
+    torch.manual_seed(99)  # a new process
+    found = make_trainer(cuts, tmp_path).fit()
+    assert figures(found) == figures(expected)
+    assert_same_files(tmp_path, folder)
+
+
+def test_a_run_that_is_killed_between_model_and_checkpoint(cuts, tmp_path, monkeypatch):
+    """The model on disk is then ahead of the checkpoint."""
+    monkeypatch.setattr(mlvae.em.trainer, "corrupted_f1", values(0.1, 0.2))
+    make_trainer(cuts, tmp_path / "undisturbed").fit()
+    monkeypatch.setattr(mlvae.em.trainer, "corrupted_f1", values(0.1, 0.2, 0.2))
+    with monkeypatch.context() as patch, pytest.raises(Kill):
+        kill_at(patch, mlvae.em.trainer, "save_checkpoint", 2)
+        make_trainer(cuts, tmp_path / "killed").fit()
+    assert read_metadata(tmp_path / "killed" / "model.safetensors")["iteration"] == 2
+    assert read_metadata(tmp_path / "killed" / "checkpoint.safetensors")["iteration"] == 1
+    make_trainer(cuts, tmp_path / "killed").fit()
+    assert_same_files(tmp_path / "killed", tmp_path / "undisturbed")
+
+
+def test_a_finished_run_is_not_repeated(cuts, tmp_path, undisturbed, monkeypatch):
+    folder, expected = undisturbed
+    for name in ("checkpoint.safetensors", "model.safetensors"):
+        shutil.copy(folder / name, tmp_path / name)
+    kill_at(monkeypatch, Trainer, "_iterate", 1)
+    assert make_trainer(cuts, tmp_path).fit() == expected
+    assert_same_files(tmp_path, folder)
+
+
+def test_a_run_may_be_prolonged(cuts, tmp_path, undisturbed):
+    make_trainer(cuts, tmp_path, replace(CONFIG, iterations=1)).fit()
+    found = make_trainer(cuts, tmp_path).fit()
+    assert figures(found) == figures(undisturbed[1])
+    assert_same_files(tmp_path, undisturbed[0])
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_one_others(cuts, tmp_path, undisturbed):
+    make_trainer(cuts, tmp_path / "same").fit()
+    assert_same_files(tmp_path / "same", undisturbed[0])
+    make_trainer(cuts, tmp_path / "other", replace(CONFIG, iterations=1), seed=1).fit()
+    mine, theirs = (
+        load_file(f / "model.safetensors") for f in (tmp_path / "other", undisturbed[0])
+    )
+    name = "estimator.output.weight"
+    assert not torch.equal(mine[name], theirs[name])
+
+
+@pytest.mark.parametrize("change", ["seed", "rate", "cuts", "setup"])
+def test_a_checkpoint_of_another_run_is_not_gone_on_from(
+    cuts, tmp_path, undisturbed, capsys, change
+):
+    """Such as one that is left from a corpus of another size in the same folder."""
+    other = {
+        "seed": {"seed": 1},
+        "rate": {"config": replace(CONFIG, iterations=1, learning_rate=1e-3)},
+        "cuts": {"cuts": (CutSet.from_cuts(list(cuts[0])[1:]), cuts[1])},
+        "setup": {"setup": {"states": 3}},
+    }[change]
+    settings = {"cuts": cuts, "config": replace(CONFIG, iterations=1), **other}
+    make_trainer(folder=tmp_path, **settings).fit()
+    capsys.readouterr()
+    found = make_trainer(cuts, tmp_path).fit()
+    assert "checkpoint.safetensors is of another seed, config" in capsys.readouterr().out
+    assert figures(found) == figures(undisturbed[1])
+    assert_same_files(tmp_path, undisturbed[0])
+
+
+def test_left_overs_of_a_killed_run_are_removed(cuts, tmp_path):
+    (tmp_path / ".tmp-1-checkpoint.safetensors").write_bytes(b"half")
+    make_trainer(cuts, tmp_path, replace(CONFIG, iterations=1)).fit()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "checkpoint.safetensors",
+        "model.safetensors",
+        "tensorboard",
+    ]
+
+
+def test_tensorboard_has_each_iteration_once(cuts, tmp_path, monkeypatch):
+    make_trainer(cuts, tmp_path, replace(CONFIG, iterations=1)).fit()
+    with monkeypatch.context() as patch:
+        kill_at(patch, EStep, "run", 1)
+        with pytest.raises(Kill):
+            make_trainer(cuts, tmp_path).fit()
+    history = make_trainer(cuts, tmp_path).fit()["history"]
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert set(events.Tags()["scalars"]) == set(history[0])
+    for name in history[0]:
+        scalars = events.Scalars(name)
+        assert [event.step for event in scalars] == [1, 2]
+        expected = [scalars[name] for scalars in history]
+        assert [event.value for event in scalars] == pytest.approx(expected, rel=1e-5)
+
+
+def test_each_epoch_trains_one_module_in_the_order_of_the_algorithm(cuts, tmp_path, monkeypatch):
+    trainer = make_trainer(cuts, tmp_path)
+    seen = []
+
+    def weights():
+        return {
+            name: [value.detach().clone() for value in getattr(trainer.model, name).parameters()]
+            for name in MODULES
+        }
+
+    def note(target, method):
+        original = getattr(target, method)
+
+        def noting(*args):
+            before = weights()
+            training = []
+            hooks = [
+                getattr(trainer.model, name).hidden.register_forward_hook(
+                    lambda module, *_, name=name: training.append((name, module.training))
+                )
+                for name in ("estimator", "boundary")
+            ]
+            result = original(*args)
+            for hook in hooks:
+                hook.remove()
+            after = weights()
+            changed = [
+                name
+                for name in MODULES
+                if any(not torch.equal(a, b) for a, b in zip(before[name], after[name]))
+            ]
+            seen.append((method, changed, sorted(set(training))))
+            return result
+
+        monkeypatch.setattr(target, method, noting)
+
+    for method in ("_estimator_epoch", "_boundary_epoch", "_generator_epoch"):
+        note(trainer, method)
+    note(trainer.estep, "run")
+    note(trainer.valid_estep, "run")
+    scalars = trainer._iterate(0)
+    looking = [("boundary", False), ("estimator", False)]
+    assert seen == [
+        ("_estimator_epoch", ["estimator"], [("estimator", True)]),
+        ("_boundary_epoch", ["boundary"], [("boundary", True)]),
+        ("run", [], looking),
+        ("_generator_epoch", ["generator"], looking),
+        ("run", [], looking),
+    ]
+    assert all(math.isfinite(value) for value in scalars.values())
+
+
+def test_pseudo_labels_are_those_of_the_alignment_and_pi_that_of_the_search(
+    cuts, tmp_path, monkeypatch
+):
+    """B-hat of the search teaches nobody: the boundary detector learns from the alignment."""
+    trainer = make_trainer(cuts, tmp_path)
+    found = trainer.estep.run(trainer.model, Decoding(), CPU).spans
+    given = {}
+
+    def noting(name):
+        original = getattr(mlvae.em.trainer, name)
+
+        def loss(*args):
+            given.setdefault(name, []).append(args)
+            return original(*args)
+
+        return loss
+
+    for name in ("estimator_loss", "boundary_loss", "generator_loss"):
+        monkeypatch.setattr(mlvae.em.trainer, name, noting(name))
+    names = []
+    original = trainer.dataset.__class__.__getitem__
+
+    def batch_of(self, batch):
+        result = original(self, batch)
+        names.append(result["cut_ids"])
+        return result
+
+    monkeypatch.setattr(trainer.dataset.__class__, "__getitem__", batch_of)
+    trainer._estimator_epoch(0)
+    trainer._boundary_epoch(1)
+    trainer._generator_epoch(2, EStepResult(found, 0.0, 0.0))
+    targets = [
+        *(unit for _, unit in given["estimator_loss"]),
+        *(boundary for _, _, boundary, *_ in given["boundary_loss"]),
+        *(wrong for _, _, wrong, *_ in given["generator_loss"]),
+    ]
+    assert len(targets) == len(names)
+    epoch = len(names) // 3
+    num_wrong = 0
+    for number, (batch, target) in enumerate(zip(names, targets)):
+        spans = trainer.aligned if number < 2 * epoch else found
+        expected = frame_targets(
+            [spans[name] for name in batch],
+            torch.tensor([spans[name][-1].end for name in batch]),
+        )
+        kind = ("unit", "boundary", "mispronounced")[number // epoch]
+        assert torch.equal(target, getattr(expected, kind))
+        num_wrong += int(expected.mispronounced.sum())
+    assert num_wrong > 0
+    for _, _, _, mask, prior, weight in given["boundary_loss"]:
+        assert prior == trainer.boundary_prior
+        assert weight == CONFIG.boundary_kl_weight
+        assert mask.dtype == torch.bool
+    for *_, kl_weight, weight in given["generator_loss"]:
+        assert (kl_weight, weight) == (CONFIG.generator_kl_weight, CONFIG.correctness_weight)
+
+
+def test_every_epoch_sees_every_cut_once_in_another_order(cuts, tmp_path):
+    trainer = make_trainer(cuts, tmp_path)
+    orders = []
+    for epoch in (0, 0, 1):
+        original, order = trainer.dataset.__class__.__getitem__, []
+        for batch in trainer._batches(epoch, trainer.aligned, "boundary"):
+            order.append(batch[1].tolist())
+        orders.append(order)
+        assert original is trainer.dataset.__class__.__getitem__
+        assert sum(map(len, order)) == len(cuts[0])
+        lengths = sorted(length for batch in order for length in batch)
+        assert lengths == sorted(cut.num_frames for cut in cuts[0])
+    assert orders[0] == orders[1] != orders[2]
+
+
+@pytest.mark.parametrize("component_unit", ["estimated", "canonical"])
+def test_what_selects_the_component(cuts, tmp_path, component_unit):
+    trainer = make_trainer(cuts, tmp_path, replace(CONFIG, component_unit=component_unit))
+    with torch.no_grad():  # the estimator then always says unit 3
+        trainer.model.estimator.output.bias.copy_(torch.tensor([0.0, 0.0, 0.0, 50.0]))
+    given = []
+    trainer.model.generator.register_forward_pre_hook(lambda module, args: given.append(args))
+    trainer._generator_epoch(0, EStepResult(trainer.aligned, 0.0, 0.0))
+    batches = list(trainer._batches(0, trainer.aligned, "generator"))
+    assert len(given) == len(batches)
+    for args, (_, num_frames, targets, mask) in zip(given, batches):
+        assert torch.equal(args[1], num_frames)
+        unit = args[2][mask]
+        if component_unit == "estimated":
+            assert (unit == 3).all()
+        else:
+            assert torch.equal(unit, targets.unit[mask])
+        assert float(args[3].sum(2).mean()) == pytest.approx(1.0)  # phone posteriors
+        assert float(args[4].min()) > 0 and float(args[4].max()) < 1  # boundary mean
+        assert not args[3].requires_grad and not args[4].requires_grad
+
+
+def statistics_cuts() -> CutSet:
+    """Five and nine frames; units a (3 frames), b (2), a (4), silence at both ends (5)."""
+    features = torch.randn(14, NUM_FEATURES, generator=torch.Generator().manual_seed(0)).numpy()
+    features *= [1, 2, 3, 4, 5, 0]
+    first = aligned(make_cut("x", features[:5], ["a", "b"]), [0, 3, 5])
+    second = aligned(make_cut("y", features[5:], ["a"]), [2, 6])
+    return CutSet.from_cuts([first, second])
+
+
+@pytest.mark.parametrize("silence", [False, True])
+@pytest.mark.parametrize("prior", ["frames", "counts"])
+def test_prior_of_units(tmp_path, prior, silence):
+    cuts = statistics_cuts()
+    trainer = make_trainer((cuts, cuts), tmp_path, replace(CONFIG, prior=prior), silence=silence)
+    found = trainer.model.log_prior.exp()
+    counts = [7.0, 2.0, 0.0, 0.0] if prior == "frames" else [2.0, 1.0, 0.0, 0.0]
+    if silence:
+        # In counts, silence has as many as its frames would hold at the cut's rate.
+        counts.append(5.0 if prior == "frames" else 5 * 1 / 9)
+    expected = torch.tensor(counts) + 1  # smoothed, so that no unit is impossible
+    torch.testing.assert_close(found, expected / expected.sum())
+
+
+def test_scale_and_boundary_prior(tmp_path):
+    cuts = statistics_cuts()
+    trainer = make_trainer((cuts, cuts), tmp_path, replace(CONFIG, boundary_prior_strength=7.0))
+    data = dataset()
+    frames = torch.cat([data.features(cut) for cut in cuts])
+    scaled = trainer.model.scale(frames).pow(2).mean(0)
+    torch.testing.assert_close(scaled, torch.tensor([1.0, 1, 1, 1, 1, 0]))
+    alpha, beta = trainer.boundary_prior
+    assert alpha + beta == pytest.approx(7.0)
+    assert alpha / (alpha + beta) == pytest.approx(3 / 14)  # L / T
+
+
+def values(*sequence: float):
+    """A function that gives one value after the other, whatever it is asked."""
+    left = list(sequence)
+    return lambda *_: left.pop(0)
+
+
+def test_the_best_iteration_is_kept(cuts, tmp_path, monkeypatch, undisturbed):
+    monkeypatch.setattr(mlvae.em.trainer, "corrupted_f1", values(0.1, 0.5, 0.5, 0.3))
+    training = make_trainer(cuts, tmp_path, replace(CONFIG, iterations=4)).fit()
+    assert (training["iterations"], training["best_iteration"]) == (4, 2)
+    best = load_file(tmp_path / "model.safetensors")
+    assert read_metadata(tmp_path / "model.safetensors")["iteration"] == 2
+    second = load_file(undisturbed[0] / "checkpoint.safetensors")
+    for name, value in best.items():
+        assert torch.equal(value, second[f"module.model.{name}"]), name
+
+
+@pytest.mark.parametrize(("patience", "expected"), [(0, 6), (2, 4), (1, 3)])
+def test_patience(cuts, tmp_path, monkeypatch, patience, expected):
+    found = values(0.1, 0.5, 0.4, 0.4, 0.6, 0.2)
+    monkeypatch.setattr(mlvae.em.trainer, "corrupted_f1", found)
+    config = replace(CONFIG, iterations=6, patience=patience)
+    trainer = make_trainer(cuts, tmp_path, config)
+    monkeypatch.setattr(trainer, "_estimator_epoch", lambda epoch: 0.0)
+    monkeypatch.setattr(trainer, "_boundary_epoch", lambda epoch: 0.0)
+    monkeypatch.setattr(trainer, "_generator_epoch", lambda epoch, assignments: {})
+    assert trainer.fit()["iterations"] == expected
+    assert make_trainer(cuts, tmp_path, config).fit()["iterations"] == expected
+
+
+def test_the_criterion_looks_at_corrupted_units_of_the_validation_part(cuts, tmp_path):
+    trainer = make_trainer(cuts, tmp_path, replace(CONFIG, corruption_rate=0.5))
+    assert trainer.replaced.keys() == {cut.id for cut in cuts[1]}
+    marks = [mark for row in trainer.replaced.values() for mark in row]
+    assert 0.2 < sum(marks) / len(marks) < 0.8
+    result = trainer.valid_estep.run(trainer.model, Decoding(), CPU)
+    for cut in cuts[1]:
+        written = TABLE.ids(cut.supervisions[0].custom["units"], cut.id)
+        searched = [span.unit for span in result.spans[cut.id]]
+        assert [a != b for a, b in zip(written, searched)] == trainer.replaced[cut.id]
+
+
+@pytest.mark.parametrize("clip", [0.0, 0.5])
+def test_gradient_norm_is_limited_for_each_module(cuts, tmp_path, clip):
+    trainer = make_trainer(cuts, tmp_path, replace(CONFIG, gradient_clip=clip))
+    module = trainer.model.boundary
+    loss = 1e3 * sum(value.pow(2).sum() for value in module.parameters())
+    trainer._step("boundary", loss)
+    norm = math.sqrt(sum(float(value.grad.pow(2).sum()) for value in module.parameters()))
+    assert (norm > 100) if clip == 0 else norm == pytest.approx(0.5, rel=1e-3)
+
+
+def test_training_finds_what_was_said_otherwise(tmp_path):
+    """Sounds that are easily told apart: the whole chain has to find most of the wrong labels."""
+    train, _ = spoken_cuts(80)
+    valid, wrong = spoken_cuts(30, seed=1)
+    config = replace(CONFIG, iterations=8, learning_rate=0.02)
+    trainer = make_trainer((train, valid), tmp_path, config)
+    training = trainer.fit()
+    first, last = training["history"][0], training["history"][-1]
+    for name in ("loss/estimator", "loss/boundary", "loss/correctness"):
+        assert last[name] < 0.7 * first[name], name
+    assert last["loss/reconstruction"] < first["loss/reconstruction"]
+    assert last["corrupted_f1"] > first["corrupted_f1"]
+    estep = EStep(MlFsaCompiler(len(TABLE)), valid, dataset(), 1000)
+    spans = estep.run(trainer.model, Decoding(), CPU).spans
+    pairs = [
+        (span.mispronounced, mark)
+        for name, marks in wrong.items()
+        for span, mark in zip(spans[name], marks)
+    ]
+    hits = sum(flag and mark for flag, mark in pairs)
+    f1 = 2 * hits / sum(flag + mark for flag, mark in pairs)
+    flag_all = 2 * sum(mark for _, mark in pairs) / sum(1 + mark for _, mark in pairs)
+    assert f1 > 0.75 > 0.45 > flag_all
+    true_starts = {cut.id: [item.start for item in tier(cut, "fa")] for cut in valid}
+    errors = [
+        abs(span.start / 100 - start)
+        for name, starts in true_starts.items()
+        for span, start in zip(spans[name], starts)
+    ]
+    assert sum(error < 0.011 for error in errors) / len(errors) > 0.9
+    json.dumps(training, allow_nan=False)
+
+
+def test_silence_is_learned_at_both_ends(tmp_path):
+    """Frames after the last unit are silence as those before the first."""
+    cuts = statistics_cuts()
+    trainer = make_trainer((cuts, cuts), tmp_path, silence=True)
+    labels = {}
+    for _, num_frames, targets, _ in trainer._batches(0, trainer.aligned, "estimator"):
+        labels.update(zip(num_frames.tolist(), targets.unit.tolist()))
+    assert labels[9] == [4, 4, 0, 0, 0, 0, 4, 4, 4]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"component_unit": "spoken"}, {"prior": "uniform"}, {"prior": ""}]
+)
+def test_settings_that_do_not_exist_are_refused(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        TrainConfig(**wrong)

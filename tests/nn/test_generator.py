@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.distributions import Normal, kl_divergence
+
+from mlvae.nn import SpeechGenerator, SpeechGeneratorConfig
+from tests.nn.padding import batch, check_padding
+
+NUM_UNITS, NUM_VARIANTS, NUM_FEATURES, LATENT = 4, 3, 3, 5
+
+
+def generator(**changes) -> SpeechGenerator:
+    torch.manual_seed(0)
+    sizes = {
+        "encoder_fc_size": 6,
+        "encoder_lstm_layers": 2,
+        "encoder_lstm_size": 7,
+        "latent_size": LATENT,
+        "variant_fc_size": 6,
+        "correctness_fc_size": 6,
+        "decoder_layers": 2,
+        "decoder_size": 6,
+        **changes,
+    }
+    return SpeechGenerator(NUM_FEATURES, NUM_UNITS, SpeechGeneratorConfig(**sizes))
+
+
+def arguments(lengths=(5, 9, 1, 7)):
+    """features, num_frames, unit, unit_posteriors, boundary_mean."""
+    features, num_frames = batch(NUM_FEATURES, list(lengths))
+    source = torch.Generator().manual_seed(1)
+    shape = features.shape[:2]
+    return [
+        features,
+        num_frames,
+        torch.randint(NUM_UNITS, shape, generator=source),
+        torch.rand(*shape, NUM_UNITS, generator=source).softmax(2),
+        torch.rand(shape, generator=source),
+    ]
+
+
+def always(module: SpeechGenerator, mispronounced: bool) -> None:
+    """Make q(pi_t = 1) certainly 1 or 0."""
+    with torch.no_grad():
+        module.correctness[-1].weight.zero_()
+        module.correctness[-1].bias.fill_(1000.0 if mispronounced else -1000.0)
+
+
+def number_components(module: SpeechGenerator) -> None:
+    """Component v of unit u has mean 10 u + v and log-variance (10 u + v) / 100."""
+    unit, variant = torch.meshgrid(
+        torch.arange(NUM_UNITS), torch.arange(NUM_VARIANTS + 1), indexing="ij"
+    )
+    number = (10.0 * unit + variant).unsqueeze(2)
+    with torch.no_grad():
+        module.component_mean.copy_(number.expand_as(module.component_mean))
+        module.component_log_variance.copy_(number.expand_as(module.component_mean) / 100)
+
+
+def test_one_component_for_each_unit_and_variant_with_numbers_of_its_own():
+    module = generator()
+    components = NUM_UNITS * (NUM_VARIANTS + 1)
+    for table in (module.component_mean, module.component_log_variance):
+        assert isinstance(table, torch.nn.Parameter)
+        assert table.numel() == components * LATENT
+
+
+def test_shapes():
+    args = arguments()
+    output = generator()(*args)
+    assert output.mean.shape == output.log_variance.shape == args[0].shape
+    assert output.kl.shape == output.correctness_logit.shape == args[0].shape[:2]
+    for values in vars(output).values():
+        assert torch.isfinite(values).all()
+
+
+def test_a_correct_frame_takes_the_first_component_of_its_unit():
+    module = generator()
+    number_components(module)
+    features, _, unit, *_ = arguments()
+    mean, log_variance = module._select(features, unit, torch.zeros(unit.shape))
+    expected = 10.0 * unit.unsqueeze(2).expand(*unit.shape, LATENT)
+    torch.testing.assert_close(mean, expected)
+    torch.testing.assert_close(log_variance, expected / 100)
+
+
+def test_a_mispronounced_frame_takes_one_variant_of_its_unit():
+    module = generator()
+    number_components(module)
+    features, unit = torch.randn(1, 300, NUM_FEATURES), torch.arange(300).view(1, -1) % NUM_UNITS
+    mean, log_variance = module._select(features, unit, torch.ones(1, 300))
+    variant = mean[..., 0] - 10.0 * unit
+    torch.testing.assert_close(variant, variant.round(), atol=1e-4, rtol=0)  # hard, not mixed
+    assert set(variant.round().flatten().tolist()) == {1.0, 2.0, 3.0}
+    torch.testing.assert_close(log_variance, mean / 100)
+
+
+def test_the_variant_depends_on_speech_and_unit():
+    """Scores of the network outweigh the noise of the Gumbel softmax."""
+    module = generator()
+    number_components(module)
+    last = module.variant[-1]
+    features, unit = torch.zeros(1, 40, NUM_FEATURES), torch.ones(1, 40, dtype=torch.int64)
+    with torch.no_grad():
+        last.weight.zero_()
+        last.bias.copy_(torch.tensor([0.0, 1000.0, 0.0]))
+    mean, _ = module._select(features, unit, torch.ones(1, 40))
+    torch.testing.assert_close(mean, torch.full_like(mean, 12.0))
+    first = module.variant[0][0]
+    assert first.in_features == NUM_FEATURES + NUM_UNITS
+
+
+def test_pi_is_sampled_from_q():
+    module = generator(num_variants=1)
+    always(module, False)
+    args = arguments([400])
+    with torch.no_grad():
+        module.correctness[-1].bias.fill_(-1.0)  # q(pi = 1) = 0.269
+        module.component_mean.zero_()
+        module.component_mean[:, 1] = 100.0
+    kl = module(*args).kl[0]
+    assert 0.18 < float((kl > 1000).float().mean()) < 0.36
+
+
+@pytest.mark.parametrize("mispronounced", [False, True])
+def test_kl_is_that_of_the_encoder_to_the_selected_component(mispronounced):
+    module = generator(num_variants=1)
+    always(module, mispronounced)
+    with torch.no_grad():
+        module.component_log_variance.normal_()
+    args = arguments()
+    features, num_frames, unit, *_ = args
+    found = module(*args).kl
+
+    hidden = module.encoder_hidden(module.encoder_lstm(module.encoder_fc(features), num_frames))
+    posterior = Normal(module.latent_mean(hidden), (0.5 * module.latent_log_variance(hidden)).exp())
+    component = unit, int(mispronounced)
+    prior = Normal(
+        module.component_mean[component], (0.5 * module.component_log_variance[component]).exp()
+    )
+    torch.testing.assert_close(found, kl_divergence(posterior, prior).sum(2))
+
+
+def test_speech_is_decoded_from_a_sample_of_the_encoder():
+    module = generator()
+    args = arguments([9])
+    first, second = module(*args).mean, module(*args).mean
+    assert not torch.equal(first, second)
+    with torch.no_grad():  # without variance there is nothing to draw
+        module.latent_log_variance.weight.zero_()
+        module.latent_log_variance.bias.fill_(-1000.0)
+    module.LOG_VARIANCE_RANGE = (-100.0, 8.0)
+    torch.testing.assert_close(module(*args).mean, module(*args).mean)
+
+
+def test_alone_and_in_a_padded_batch():
+    """What is random is taken out; the variance of the encoder then is too small to matter."""
+    module = generator(num_variants=1, bidirectional=True)
+    always(module, True)
+    module.LOG_VARIANCE_RANGE = (-100.0, 8.0)
+    with torch.no_grad():
+        module.latent_log_variance.weight.zero_()
+        module.latent_log_variance.bias.fill_(-60.0)
+    features, num_frames, unit, posteriors, boundary = arguments()
+    rows = {length: row for row, length in enumerate(num_frames.tolist())}
+
+    def run(name):
+        def output(inputs, lengths):
+            # A lone row is told by its length; all lengths differ.
+            index = [rows[length] for length in lengths.tolist()]
+            width = inputs.shape[1]
+            rest = [values[index, :width] for values in (unit, posteriors, boundary)]
+            return getattr(module(inputs, lengths, *rest), name)
+
+        return output
+
+    for name in ("mean", "log_variance", "kl", "correctness_logit"):
+        check_padding(run(name), features, num_frames, contents=(0.0, 30.0, -30.0))
+
+
+def test_variances_stay_in_range():
+    module = generator()
+    with torch.no_grad():
+        for layer in (module.latent_log_variance, module.speech_log_variance):
+            layer.bias.fill_(1000.0)
+        module.component_log_variance.fill_(-1000.0)
+    output = module(*arguments())
+    low, high = module.LOG_VARIANCE_RANGE
+    assert float(output.log_variance.max()) <= high
+    assert torch.isfinite(output.kl).all()
+
+
+def gradient_sizes(module: SpeechGenerator, loss: torch.Tensor) -> dict[str, float]:
+    module.zero_grad(set_to_none=True)
+    loss.backward()
+    return {
+        name: 0.0 if value.grad is None else float(value.grad.abs().max())
+        for name, value in module.named_parameters()
+    }
+
+
+def test_reconstruction_and_kl_do_not_teach_q_of_pi():
+    module = generator()
+    output = module(*arguments())
+    sizes = gradient_sizes(module, output.mean.sum() + output.log_variance.sum() + output.kl.sum())
+    for name, size in sizes.items():
+        assert (size == 0) is name.startswith("correctness."), name
+
+
+def test_the_likelihood_of_pi_teaches_q_of_pi_alone():
+    module = generator()
+    sizes = gradient_sizes(module, module(*arguments()).correctness_logit.sum())
+    for name, size in sizes.items():
+        assert (size > 0) is name.startswith("correctness."), name
+
+
+def test_no_gradient_reaches_the_other_modules():
+    module = generator()
+    features, num_frames, unit, posteriors, boundary = arguments()
+    posteriors.requires_grad_()
+    boundary.requires_grad_()
+    features.requires_grad_()
+    output = module(features, num_frames, unit, posteriors, boundary)
+    sum(values.sum() for values in vars(output).values()).backward()
+    assert posteriors.grad is None
+    assert boundary.grad is None
+    assert features.grad is not None
+
+
+@pytest.mark.parametrize("changed", [0, 3, 4])
+def test_q_of_pi_sees_speech_phone_posteriors_and_boundary(changed):
+    module = generator()
+    args = arguments()
+    before = module.correctness_logits(args[0], args[3], args[4])
+    args[changed] = args[changed] + 0.5
+    assert not torch.allclose(module.correctness_logits(args[0], args[3], args[4]), before)
