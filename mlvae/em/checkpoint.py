@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,13 @@ class TrainingState:
         modules: what is trained, by name.
         optimizers: their optimizers, by name.
         progress: JSON values: the epoch, the best criterion, seconds spent.
+        tensors: whatever else training goes on from.
     """
 
     modules: dict[str, nn.Module]
     optimizers: dict[str, torch.optim.Optimizer]
     progress: dict[str, Any]
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
 def save_model(path: Path, module: nn.Module, metadata: dict[str, Any]) -> None:
@@ -89,6 +91,7 @@ def save_checkpoint(path: Path, state: TrainingState) -> None:
         for index, values in optimizer.state_dict()["state"].items():
             for key, value in values.items():
                 tensors[f"optimizer.{name}.{index}.{key}"] = torch.as_tensor(value)
+    tensors.update({f"tensor.{name}": value for name, value in state.tensors.items()})
     with atomic_path(path) as temporary:
         save_file(_contiguous(tensors), temporary, {"json": json.dumps(state.progress)})
 
@@ -118,6 +121,8 @@ def load_checkpoint(path: Path, state: TrainingState) -> None:
         ) from error
     if "rng.cuda" in tensors and torch.cuda.is_available():
         torch.cuda.set_rng_state(tensors["rng.cuda"].cpu())
+    state.tensors.clear()
+    state.tensors.update(_with_prefix(tensors, "tensor."))
     state.progress.clear()
     state.progress.update(progress)
 

@@ -20,7 +20,8 @@ class Decoding:
 
     Attributes:
         acoustic_scale: factor of log q(y)/p(y).
-        use_correctness: whether q(pi) of the speech generator is used; otherwise a constant rate.
+        use_correctness: whether q(pi) of the speech generator is used; otherwise the constant rate
+            that is stored with the model.
     """
 
     acoustic_scale: float = 1.0
@@ -42,6 +43,18 @@ class EStepResult:
     flag_rate: float
 
 
+def search_compiler(model: MlVae, topology: str) -> MlFsaCompiler:
+    """The compiler that goes with a model: its states, silence, and confusion table."""
+    substitution = topology == "substitution"
+    return MlFsaCompiler(
+        model.num_units,
+        topology=topology,
+        states_per_unit=model.states_per_unit,
+        silence=model.silence,
+        competitors=model.log_confusion if substitution else None,
+    )
+
+
 class EStep:
     """Best paths of the same cuts again and again; graphs are built once and kept.
 
@@ -61,17 +74,24 @@ class EStep:
         max_frames: int,
         units: dict[str, Sequence[int]] | None = None,
     ) -> None:
-        self.compiler = compiler
         self.dataset = dataset
-        self.batches: list[tuple[CutSet, k2.Fsa]] = []
-        for batch in make_sampler(cuts, max_frames, shuffle=False):
-            sequences = [
+        self.cuts = list(make_sampler(cuts, max_frames, shuffle=False))
+        self.units = [
+            [
                 dataset.table.ids(cut.supervisions[0].custom["units"], cut.id)
                 if units is None
                 else units[cut.id]
                 for cut in batch
             ]
-            self.batches.append((batch, compiler.compile(sequences)))
+            for batch in self.cuts
+        ]
+        self.use(compiler)
+
+    def use(self, compiler: MlFsaCompiler) -> None:
+        """Build the graphs anew, as priors of competitors stand on their arcs."""
+        self.compiler = compiler
+        graphs = [compiler.compile(units) for units in self.units]
+        self.batches: list[tuple[CutSet, k2.Fsa]] = list(zip(self.cuts, graphs))
 
     def run(self, model: MlVae, decoding: Decoding, device: torch.device) -> EStepResult:
         """Search all cuts once; the model is put in evaluation mode and back."""
@@ -108,12 +128,15 @@ class EStep:
                 num_frames = batch["num_frames"]
                 with torch.no_grad():
                     found = model(batch["features"].to(device), num_frames.to(device))
+                    correctness = found.correctness
+                    if not decoding.use_correctness:
+                        correctness = model.log_correctness.expand_as(correctness)
                     emissions = self.compiler.emissions(
                         found.units,
                         num_frames,
                         log_prior=model.log_prior,
                         log_boundary=found.boundary,
-                        log_correctness=found.correctness if decoding.use_correctness else None,
+                        log_correctness=correctness,
                         acoustic_scale=decoding.acoustic_scale,
                         names=batch["cut_ids"],
                     )

@@ -17,14 +17,22 @@ def masked_mean(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return (values * mask).sum() / mask.sum().clamp(min=1)
 
 
-def estimator_loss(log_probs: torch.Tensor, unit: torch.Tensor) -> torch.Tensor:
+def estimator_loss(
+    log_probs: torch.Tensor, target: torch.Tensor, label_smoothing: float = 0.0
+) -> torch.Tensor:
     """Negative log-likelihood of the pseudo labels (Eq. loss_p).
 
     Args:
         log_probs: (B, T, N), log q(y_t | x_t).
-        unit: int64 (B, T), the aligned canonical units; ``IGNORE`` where none.
+        target: int64 (B, T), outputs of the aligned canonical units; ``IGNORE`` where none.
+        label_smoothing: share of a target's probability that is spread over all outputs.
     """
-    return F.nll_loss(log_probs.flatten(0, 1), unit.flatten(), ignore_index=IGNORE)
+    return F.cross_entropy(
+        log_probs.flatten(0, 1),
+        target.flatten(),
+        ignore_index=IGNORE,
+        label_smoothing=label_smoothing,
+    )
 
 
 def boundary_loss(

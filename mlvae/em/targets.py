@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 
 import torch
 from lhotse.cut import Cut
 from lhotse.supervision import AlignmentItem
 
 from mlvae.fsa import UnitSpan
+from mlvae.fsa.layout import KIND_NAMES
 from mlvae.tiers import tier
 
 #: Target of a frame that belongs to no unit where silence is not modelled: no loss is taken there.
@@ -21,27 +22,40 @@ class FrameTargets:
     """Frame-level labels of a batch.
 
     Attributes:
-        unit: int64 (B, T), the unit of each frame, the silence index, or ``IGNORE``.
+        unit: int64 (B, T), the unit of each frame, ``num_units`` for silence, or ``IGNORE``.
+        column: int64 (B, T), the estimator's output for that unit and its state, or ``IGNORE``.
         boundary: float (B, T), 1 where a unit starts.
         mispronounced: float (B, T), 1 in frames of a mispronounced unit.
     """
 
     unit: torch.Tensor
+    column: torch.Tensor
     boundary: torch.Tensor
     mispronounced: torch.Tensor
+
+    def to(self, device: torch.device) -> FrameTargets:
+        """The same on another device."""
+        return FrameTargets(*(getattr(self, field.name).to(device) for field in fields(self)))
 
 
 def frame_targets(
     spans: Sequence[Sequence[UnitSpan]],
     num_frames: torch.Tensor,
-    silence_index: int | None = None,
+    num_units: int,
+    states_per_unit: int = 1,
+    silence: bool = False,
 ) -> FrameTargets:
     """Write spans out by frame.
+
+    A span stands for the unit that was heard, or, where that is not known, for the canonical one,
+    as the paper trains its estimator. States divide a span evenly.
 
     Args:
         spans: spans of each utterance, units in order; frames outside units are silence.
         num_frames: int64 (B,), frames of each utterance, at least the end of its spans.
-        silence_index: label of silence; None ignores such frames.
+        num_units: units N.
+        states_per_unit: states S that the estimator tells apart.
+        silence: whether frames outside units are silence; otherwise they are ignored.
 
     Returns:
         :class:`FrameTargets` on CPU, T being the longest utterance. Padding has unit ``IGNORE``.
@@ -49,19 +63,46 @@ def frame_targets(
     lengths = num_frames.tolist()
     batch, max_frames = len(spans), max(lengths)
     unit = torch.full((batch, max_frames), IGNORE, dtype=torch.int64)
+    column = torch.full((batch, max_frames), IGNORE, dtype=torch.int64)
     boundary = torch.zeros(batch, max_frames)
     mispronounced = torch.zeros(batch, max_frames)
     for row, utterance in enumerate(spans):
-        if silence_index is not None:
-            unit[row, : lengths[row]] = silence_index
+        if silence:
+            unit[row, : lengths[row]] = num_units
+            column[row, : lengths[row]] = num_units * states_per_unit
         for span in utterance:
             if span.kind != "unit" or span.end == span.start:
                 continue
-            unit[row, span.start : span.end] = span.unit
+            length = span.end - span.start
+            heard = span.unit if span.heard < 0 else span.heard
+            unit[row, span.start : span.end] = heard
+            state = torch.arange(length) * states_per_unit // length
+            column[row, span.start : span.end] = heard * states_per_unit + state
             boundary[row, span.start] = 1.0
             if span.mispronounced:
                 mispronounced[row, span.start : span.end] = 1.0
-    return FrameTargets(unit, boundary, mispronounced)
+    return FrameTargets(unit, column, boundary, mispronounced)
+
+
+def pack_spans(spans: Mapping[str, Sequence[UnitSpan]], cut_ids: Sequence[str]) -> torch.Tensor:
+    """Spans as an int32 table for a checkpoint: a row a span, cuts in the order of ``cut_ids``."""
+    rows = [
+        (index, span.unit, span.start, span.end, KIND_NAMES.index(span.kind), span.heard)
+        for index, cut_id in enumerate(cut_ids)
+        for span in spans[cut_id]
+    ]
+    return torch.tensor(rows, dtype=torch.int32)
+
+
+def unpack_spans(table: torch.Tensor, cut_ids: Sequence[str]) -> dict[str, list[UnitSpan]]:
+    """What :func:`pack_spans` packed, scores left out."""
+    spans: dict[str, list[UnitSpan]] = {cut_id: [] for cut_id in cut_ids}
+    for index, unit, start, end, kind_id, heard in table.tolist():
+        mine, kind = spans[cut_ids[index]], KIND_NAMES[kind_id]
+        wrong = kind == "unit" and heard != unit
+        place = sum(span.kind == "unit" for span in mine) if kind == "unit" else -1
+        mine.append(UnitSpan(place, unit, start, end, kind, wrong, heard, 0.0, place, place))
+    return spans
 
 
 def spans_of_tier(cut: Cut, name: str, unit_ids: Sequence[int]) -> list[UnitSpan]:

@@ -30,11 +30,19 @@ from mlvae.em.checkpoint import (
     save_checkpoint,
     save_model,
 )
-from mlvae.em.estep import Decoding, EStep, EStepResult
+from mlvae.em.confusion import estimate_confusions
+from mlvae.em.estep import Decoding, EStep, EStepResult, search_compiler
 from mlvae.em.losses import boundary_loss, estimator_loss, generator_loss
 from mlvae.em.selection import corrupt_units, corrupted_f1
-from mlvae.em.targets import FrameTargets, frame_targets, spans_of_tier
-from mlvae.fsa import MlFsaCompiler, UnitSpan
+from mlvae.em.statistics import boundary_prior, feature_std, log_prior
+from mlvae.em.targets import (
+    FrameTargets,
+    frame_targets,
+    pack_spans,
+    spans_of_tier,
+    unpack_spans,
+)
+from mlvae.fsa import UnitSpan
 from mlvae.nn import MlVae
 from mlvae.nn.layers import frame_mask
 from mlvae.stage import log
@@ -59,6 +67,12 @@ class TrainConfig:
         corruption_rate: share of validation units corrupted to choose the epoch.
         patience: stop after this many iterations without a better epoch; 0 for never.
         decoding: how posteriors become scores, in training and afterwards.
+        topology: ``ml`` (the paper) or ``substitution``, of the E-step.
+        states_per_unit: states that the estimator tells apart in a unit.
+        relabel_after: after this many iterations the estimator's targets are what the E-step heard
+            instead of the canonical units, and the rate of mispronunciations and the confusion
+            table are re-estimated from it; 0 for never (the paper).
+        label_smoothing: share of a target's probability that is spread over all outputs.
     """
 
     iterations: int = 50
@@ -74,8 +88,16 @@ class TrainConfig:
     corruption_rate: float = 0.2
     patience: int = 0
     decoding: Decoding = field(default_factory=Decoding)
+    topology: str = "ml"
+    states_per_unit: int = 1
+    relabel_after: int = 0
+    label_smoothing: float = 0.0
 
     def __post_init__(self) -> None:
+        if self.topology not in ("ml", "substitution"):
+            raise ValueError(f"topology must be ml or substitution: {self}")
+        if self.relabel_after and self.topology != "substitution":
+            raise ValueError(f"relabel_after goes with topology substitution: {self}")
         if self.component_unit not in ("estimated", "canonical"):
             raise ValueError(f"component_unit must be estimated or canonical: {self}")
         if self.prior not in ("frames", "counts"):
@@ -128,10 +150,14 @@ class Trainer:
         self.device = device
         self.seed = seed
         self.aligned = self._read_alignment(train_cuts)
-        self._set_statistics()
-        self.boundary_prior = self._boundary_prior()
+        self.targets = self.aligned
+        self.model.scale.set(feature_std(train_cuts, dataset))
+        self._set_prior()
+        self.boundary_prior = boundary_prior(
+            train_cuts, self.aligned, config.boundary_prior_strength
+        )
 
-        compiler = MlFsaCompiler(len(table), topology="ml", silence=model.silence)
+        compiler = search_compiler(model, config.topology)
         # Best paths need no gradients and little memory, so their batches may be larger.
         search_frames = 4 * max(config.max_frames, 2000)
         self.estep = EStep(compiler, train_cuts, dataset, search_frames)
@@ -153,11 +179,14 @@ class Trainer:
         seed_everything(self.seed)
         progress: dict = {"iteration": 0, "best": -1.0, "best_iteration": 0, "seconds": 0.0}
         progress.update(history=[], identity=self.identity)
-        state = TrainingState({"model": self.model}, self.optimizers, progress)
+        state = TrainingState({"model": self.model}, self.optimizers, progress, {})
         checkpoint = self.folder / "checkpoint.safetensors"
         self._remove_left_overs(checkpoint)
         if checkpoint.exists():
             load_checkpoint(checkpoint, state)
+            if "targets" in state.tensors:
+                self.targets = unpack_spans(state.tensors["targets"], self._cut_ids())
+                self._use_estimates()
             log(f"going on after iteration {progress['iteration']} of {self.config.iterations}")
         self.folder.mkdir(parents=True, exist_ok=True)
         # Iteration i is written as step i; what a killed run wrote beyond its checkpoint is hidden.
@@ -173,6 +202,8 @@ class Trainer:
                     progress["best_iteration"] = progress["iteration"]
                     metadata = {"iteration": progress["iteration"], "config": asdict(self.config)}
                     save_model(self.folder / "model.safetensors", self.model, metadata)
+                if self.targets is not self.aligned:
+                    state.tensors["targets"] = pack_spans(self.targets, self._cut_ids())
                 progress["seconds"] += time.monotonic() - began
                 save_checkpoint(checkpoint, state)
                 for name, value in scalars.items():
@@ -211,6 +242,9 @@ class Trainer:
         }
         assignments = self.estep.run(self.model, self.config.decoding, self.device)
         scalars.update(self._generator_epoch(3 * iteration + 2, assignments))
+        if 0 < self.config.relabel_after <= iteration + 1:
+            changed = self._relabel(assignments)
+            scalars["changed_units"] = changed
         valid = self.valid_estep.run(self.model, self.config.decoding, self.device)
         scalars["path_score/train"] = assignments.score
         scalars["path_score/valid_corrupted"] = valid.score
@@ -220,9 +254,9 @@ class Trainer:
 
     def _estimator_epoch(self, epoch: int) -> float:
         losses = []
-        for features, num_frames, targets, _ in self._batches(epoch, self.aligned, "estimator"):
+        for features, num_frames, targets, _ in self._batches(epoch, self.targets, "estimator"):
             log_probs = self.model.estimator(features, num_frames)
-            loss = estimator_loss(log_probs, targets.unit)
+            loss = estimator_loss(log_probs, targets.column, self.config.label_smoothing)
             self._step("estimator", loss)
             losses.append(loss.detach())
         return float(torch.stack(losses).mean())
@@ -250,11 +284,12 @@ class Trainer:
             with torch.no_grad():
                 log_probs = self.model.estimator(features, num_frames)
                 alpha, beta = self.model.boundary(features, num_frames)
-            unit = log_probs.argmax(dim=2)
+            unit_probs = self.model.unit_probs(log_probs)
+            unit = unit_probs.argmax(dim=2)
             if self.config.component_unit == "canonical":
                 unit = torch.where(targets.unit >= 0, targets.unit, unit)
             output = self.model.generator(
-                features, num_frames, unit, log_probs.exp(), alpha / (alpha + beta)
+                features, num_frames, unit, unit_probs, alpha / (alpha + beta)
             )
             loss, values = generator_loss(
                 output,
@@ -287,7 +322,6 @@ class Trainer:
         cuts = self.train_cuts.filter(lambda cut: cut.id in spans).to_eager()
         sampler = make_sampler(cuts, self.config.max_frames, shuffle=True, seed=self.seed)
         sampler.set_epoch(epoch)
-        silence = len(self.table) if self.model.silence else None
         bar = tqdm(total=len(cuts), desc=name, unit="cut", leave=False, mininterval=1.0)
         with bar:
             for batch_cuts in sampler:
@@ -295,18 +329,23 @@ class Trainer:
                 num_frames = batch["num_frames"].to(self.device)
                 features = self.model.scale(batch["features"].to(self.device))
                 wanted = [spans[cut_id] for cut_id in batch["cut_ids"]]
-                targets = frame_targets(wanted, batch["num_frames"], silence)
-                yield (
-                    features,
-                    num_frames,
-                    FrameTargets(
-                        targets.unit.to(self.device),
-                        targets.boundary.to(self.device),
-                        targets.mispronounced.to(self.device),
-                    ),
-                    frame_mask(num_frames, features.shape[1]),
-                )
+                targets = frame_targets(
+                    wanted,
+                    batch["num_frames"],
+                    self.model.num_units,
+                    self.model.states_per_unit,
+                    self.model.silence,
+                ).to(self.device)
+                yield features, num_frames, targets, frame_mask(num_frames, features.shape[1])
                 bar.update(len(batch_cuts))
+
+    def _cut_ids(self) -> list[str]:
+        return [cut.id for cut in self.train_cuts]
+
+    def _set_prior(self) -> None:
+        self.model.log_prior.copy_(
+            log_prior(self.train_cuts, self.targets, self.model, self.config.prior == "frames")
+        )
 
     def _units(self, cut) -> list[int]:
         return self.table.ids(cut.supervisions[0].custom["units"], cut.id)
@@ -314,33 +353,26 @@ class Trainer:
     def _read_alignment(self, cuts: CutSet) -> dict[str, list[UnitSpan]]:
         return {cut.id: spans_of_tier(cut, "fa", self._units(cut)) for cut in cuts}
 
-    def _set_statistics(self) -> None:
-        """Feature scale and log p(c), from the training cuts and their alignment."""
-        features = [self.dataset.features(cut) for cut in self.train_cuts]
-        count = sum(len(frames) for frames in features)
-        # Cut means are zero already, so the mean square is the variance.
-        power = sum(frames.double().pow(2).sum(0) for frames in features)
-        self.model.scale.set((power / count).sqrt().float())
+    def _relabel(self, assignments: EStepResult) -> float:
+        """Take over what the E-step heard as targets; return the share of units that changed."""
+        before = self.targets
+        self.targets = {cut_id: before[cut_id] for cut_id in before}
+        self.targets.update(assignments.spans)
+        changed = total = 0
+        for cut_id, spans in assignments.spans.items():
+            old = [span.heard for span in before[cut_id] if span.kind == "unit"]
+            new = [span.heard for span in spans if span.kind == "unit"]
+            changed += sum(a != b for a, b in zip(old, new))
+            total += len(new)
+        correctness, confusion = estimate_confusions(self.targets, self.model.num_units)
+        self.model.log_correctness.copy_(correctness)
+        self.model.log_confusion.copy_(confusion)
+        self._set_prior()
+        self._use_estimates()
+        return changed / max(total, 1)
 
-        counts = torch.ones(len(self.model.log_prior), dtype=torch.float64)
-        by_frame = self.config.prior == "frames"
-        for cut in self.train_cuts:
-            covered = 0
-            for span in self.aligned[cut.id]:
-                length = span.end - span.start
-                counts[span.unit] += length if by_frame else 1
-                covered += length
-            if self.model.silence:
-                # Silence has no count of its own; its share of the frames serves both ways.
-                counts[-1] += (cut.num_frames - covered) * (
-                    1 if by_frame else len(self.aligned[cut.id]) / cut.num_frames
-                )
-        self.model.log_prior.copy_((counts / counts.sum()).log())
-
-    def _boundary_prior(self) -> tuple[float, float]:
-        """Alpha and beta of p(eta): mean units a frame in the training set, given strength."""
-        units = sum(len(spans) for spans in self.aligned.values())
-        frames = sum(cut.num_frames for cut in self.train_cuts)
-        strength = self.config.boundary_prior_strength
-        rate = units / frames
-        return strength * rate, strength * (1 - rate)
+    def _use_estimates(self) -> None:
+        """Give both searches the model's confusion table."""
+        compiler = search_compiler(self.model, self.config.topology)
+        self.estep.use(compiler)
+        self.valid_estep.use(compiler)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -34,7 +35,7 @@ class Posteriors:
     """What the networks say of each frame; natural logs, the arguments of the ML-FSA's emissions.
 
     Attributes:
-        units: (B, T, N [+ 1 silence]), log q(y_t).
+        units: (B, T, N * S [+ 1 silence]), log q(y_t), by unit and state.
         boundary: (B, T, 2), log q(b_t = 0) and log q(b_t = 1).
         correctness: (B, T, 2), log q(pi_t = 0) and log q(pi_t = 1).
     """
@@ -52,21 +53,42 @@ class MlVae(nn.Module):
         num_units: units N.
         silence: whether the estimator has a last output for silence.
         config: sizes.
+        states_per_unit: left-to-right states S that the estimator tells apart in a unit.
     """
 
     def __init__(
-        self, num_features: int, num_units: int, silence: bool, config: MlVaeConfig
+        self,
+        num_features: int,
+        num_units: int,
+        silence: bool,
+        config: MlVaeConfig,
+        states_per_unit: int = 1,
     ) -> None:
         super().__init__()
         self.num_units = num_units
         self.silence = silence
-        outputs = num_units + int(silence)
+        self.states_per_unit = states_per_unit
+        outputs = num_units * states_per_unit + int(silence)
         self.scale = FeatureScale(num_features)
         self.boundary = BoundaryDetector(num_features, config.boundary)
         self.estimator = PhonemeEstimator(num_features, outputs, config.estimator)
-        self.generator = SpeechGenerator(num_features, outputs, config.generator)
-        #: log p(c), frequency of each unit (and silence) in the frames of the training alignment.
+        self.generator = SpeechGenerator(num_features, num_units + int(silence), config.generator)
+        #: log p(c), frequency of each state (and silence) in the frames of the training alignment.
         self.register_buffer("log_prior", torch.zeros(outputs))
+        #: log p(pi = 0) and log p(pi = 1) a unit, and log p(heard | canonical, pi = 1): what the
+        #: E-step found in the training set, where training estimates them.
+        self.register_buffer("log_correctness", torch.tensor([0.85, 0.15]).log())
+        uniform = torch.full((num_units, num_units), 1.0 / max(num_units - 1, 1)).log()
+        self.register_buffer("log_confusion", uniform.fill_diagonal_(-math.inf))
+
+    def unit_probs(self, log_probs: torch.Tensor) -> torch.Tensor:
+        """Probabilities of units (and silence), (B, T, N [+ 1]), from those of their states."""
+        probs = log_probs.exp()
+        if self.states_per_unit == 1:
+            return probs
+        states = self.num_units * self.states_per_unit
+        by_state = probs[..., :states].unflatten(2, (self.num_units, self.states_per_unit))
+        return torch.cat([by_state.sum(3), probs[..., states:]], dim=2)
 
     def forward(self, features: torch.Tensor, num_frames: torch.Tensor) -> Posteriors:
         """Deterministic posteriors for the E-step.
@@ -81,6 +103,8 @@ class MlVae(nn.Module):
         features = self.scale(features)
         units = self.estimator(features, num_frames)
         boundary = boundary_log_probs(*self.boundary(features, num_frames))
-        logit = self.generator.correctness_logits(features, units.exp(), boundary[..., 1].exp())
+        logit = self.generator.correctness_logits(
+            features, self.unit_probs(units), boundary[..., 1].exp()
+        )
         correctness = torch.stack([F.logsigmoid(-logit), F.logsigmoid(logit)], dim=2)
         return Posteriors(units, boundary, correctness)
