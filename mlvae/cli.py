@@ -54,9 +54,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     graph.add_argument(
         "--topology",
-        choices=("single", "ml"),
+        choices=("single", "ml", "substitution"),
         default="ml",
-        help="single: the canonical units only; ml: each may be mispronounced (default: ml)",
+        help="single: the canonical units only; ml: each may be mispronounced; substitution, with "
+        "the form frames: and what is said instead is told (default: ml)",
     )
     graph.set_defaults(run=_graph)
     return parser

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -94,8 +95,8 @@ def read_competitors(
     """Bring the forms of ``MlFsaCompiler``'s argument to (N, N) log-probabilities.
 
     Raises:
-        ValueError: wrong shape, a unit out of range or its own competitor, or a NaN or value above
-            log 1.
+        ValueError: wrong type or shape, a unit out of range or its own competitor, a NaN, or a row
+            of probabilities whose sum is above 1.
     """
     diagonal = np.eye(num_units, dtype=bool)
     if competitors is None:
@@ -107,20 +108,49 @@ def read_competitors(
                 f"competitors must be ({num_units}, {num_units}) log-probabilities, "
                 f"not {table.shape}"
             )
-        off = table[~diagonal]
-        if np.isnan(off).any() or (off > 1e-3).any():
-            raise ValueError("competitors holds NaN or a value above log 1 = 0")
     else:
-        if len(competitors) != num_units:
-            raise ValueError(f"competitors has {len(competitors)} lists for {num_units} units")
-        table = np.full((num_units, num_units), -np.inf)
-        for unit, others in enumerate(competitors):
-            for other in others:
-                if not 0 <= other < num_units or other == unit:
-                    raise ValueError(
-                        f"unit {unit} cannot have the competitor {other}: competitors are other "
-                        f"units, 0 to {num_units - 1}"
-                    )
-                table[unit, other] = -math.log(len(set(others)))
+        table = _table_of_lists(competitors, num_units)
     table[diagonal] = -np.inf
+    with np.errstate(over="ignore"):
+        total = np.exp(table).sum(1)
+    wrong = np.flatnonzero(~(total <= 1 + 1e-3))
+    if len(wrong):
+        unit = wrong[0]
+        reason = "holds NaN" if np.isnan(total[unit]) else f"sums to {total[unit]:.4g}, above 1"
+        raise ValueError(
+            f"competitors: the row of unit {unit} {reason}; "
+            "log p(heard | canonical, mispronounced) is wanted"
+        )
     return table
+
+
+def _table_of_lists(competitors: Sequence[Sequence[int]], num_units: int) -> np.ndarray:
+    """Competitors of each unit, all of one unit equally likely."""
+    try:
+        lists = [list(others) for others in competitors]
+    except TypeError:
+        raise ValueError(
+            f"competitors must be a list of units for each unit, or a table, not {competitors!r}"
+        ) from None
+    if len(lists) != num_units:
+        raise ValueError(f"competitors has {len(lists)} lists for {num_units} units")
+    table = np.full((num_units, num_units), -np.inf)
+    for unit, others in enumerate(lists):
+        distinct = {_competitor(other, unit, num_units) for other in others}
+        if distinct:
+            table[unit, list(distinct)] = -math.log(len(distinct))
+    return table
+
+
+def _competitor(other, unit: int, num_units: int) -> int:
+    """Check one competitor of ``unit``; integers of numpy and torch are taken too."""
+    try:
+        index = operator.index(other)
+    except TypeError:
+        index = NONE
+    if not 0 <= index < num_units or index == unit:
+        raise ValueError(
+            f"unit {unit} cannot have the competitor {other!r}: competitors are other units, "
+            f"0 to {num_units - 1}"
+        )
+    return index

@@ -7,12 +7,14 @@ from pathlib import Path
 
 from .compiler import MlFsaCompiler
 from .figure import figure
-from .layout import KIND_SILENCE
+from .layout import KIND_FILLER, KIND_SILENCE
 
 FORMS = ("figure", "frames")
 
-_CORRECT, _BETWEEN, _WRONG = "correct", "between", "wrong"
-_INK, _WRONG_INK, _FAINT_INK = "#1f2933", "#b3361b", "#7b8794"
+_CORRECT, _BETWEEN, _WRONG, _FILLER = "correct", "between", "wrong", "filler"
+_INK, _WRONG_INK, _FAINT_INK, _JUNCTION_FILL = "#1f2933", "#b3361b", "#7b8794", "#d9e2ec"
+
+_SKIP = {"style": "dashed", "weight": 0}
 
 
 def draw_graph(
@@ -22,20 +24,27 @@ def draw_graph(
     topology: str = "ml",
     states_per_unit: int = 1,
     silence: bool = False,
+    skip: bool = False,
+    filler: bool = False,
+    competitors: Sequence[str] = (),
 ) -> None:
     """Draw the acceptor of a unit sequence with Graphviz.
 
     The start state has a bold circle and the accepting state a double one, as in the paper. What
-    belongs to mispronunciations is drawn in red.
+    belongs to mispronunciations is drawn in red; junctions, where units meet, are filled.
 
     Args:
         units: names of the canonical units in order, such as ``["n", "aa", "t"]``.
         path: file to write; its suffix tells the format: ``.svg``, or another one of Graphviz.
         form: ``figure``, the paper's figure with the symbols R, W, n, n*, H and S; or ``frames``,
             the frame-synchronous form that is decoded, with arcs such as ``start n``, ``hold n*``.
-        topology: ``single`` or ``ml``.
+        topology: ``single``, ``ml``, or, only for ``frames``, ``substitution``.
         states_per_unit: states of a correct unit; only for ``frames``.
         silence: whether optional silence is allowed; only for ``frames``.
+        skip: whether units may be left out; only for ``frames``.
+        filler: whether sounds of no unit are allowed; only for ``frames``.
+        competitors: names of what may be spoken in place of the units, besides ``units``
+            themselves; only for ``substitution``.
 
     Raises:
         ImportError: pygraphviz is not installed.
@@ -44,12 +53,20 @@ def draw_graph(
     """
     if form not in FORMS:
         raise ValueError(f"form {form!r} is not available; there are: {', '.join(FORMS)}")
+    if len(competitors) and topology != "substitution":
+        raise ValueError(f"competitors go with topology 'substitution', not {topology!r}")
     if form == "figure":
-        if silence or states_per_unit != 1:
-            raise ValueError("the figure has neither silence nor several states a unit")
+        if silence or skip or filler or states_per_unit != 1:
+            raise ValueError(
+                "the figure has neither silence, skips, fillers nor several states a unit"
+            )
         drawing = _draw_figure(units, topology)
     else:
-        drawing = _draw_frames(units, topology, states_per_unit, silence)
+        names = list(dict.fromkeys([*units, *competitors]))
+        compiler = MlFsaCompiler(
+            max(len(names), 1), topology, states_per_unit, silence, skip=skip, filler=filler
+        )
+        drawing = _draw_frames(units, names, compiler)
     path = Path(path)
     drawing.draw(str(path), format=path.suffix[1:] or "svg", prog="dot")
 
@@ -73,7 +90,7 @@ def _new_drawing():
 def _add_states(drawing, rows: Sequence[str]) -> None:
     """Add a state for each item of ``rows``, which says where it belongs; the last one accepts."""
     # Graphviz puts what comes first on top, and nodes of one group in line.
-    for row in (_CORRECT, _BETWEEN, _WRONG):
+    for row in (_CORRECT, _BETWEEN, _WRONG, _FILLER):
         ink = _WRONG_INK if row == _WRONG else _INK
         for state in (state for state, its_row in enumerate(rows) if its_row == row):
             drawing.add_node(state, color=ink, fontcolor=ink, group=row)
@@ -106,34 +123,38 @@ def _draw_figure(units: Sequence[str], topology: str):
     return drawing
 
 
-def _draw_frames(units: Sequence[str], topology: str, states_per_unit: int, silence: bool):
-    names = list(dict.fromkeys(units))
-    compiler = MlFsaCompiler(max(len(names), 1), topology, states_per_unit, silence)
+def _draw_frames(units: Sequence[str], names: Sequence[str], compiler: MlFsaCompiler):
     graph = compiler.compile([[names.index(unit) for unit in units]])[0]
-    arcs = graph.arcs.values().tolist()
-    columns = zip(
-        arcs,
-        graph.unit.tolist(),
-        graph.kind.tolist(),
-        graph.is_start.tolist(),
-        graph.is_mispronounced.tolist(),
+    columns = ("kind", "unit_pos", "heard", "is_start", "is_mispronounced", "num_skipped")
+    arcs = list(
+        zip(graph.arcs.values().tolist(), *(getattr(graph, name).tolist() for name in columns))
     )
+    arcs.sort(key=lambda arc: arc[columns.index("is_mispronounced") + 1])  # the first go on top
+    junctions = range(len(units) + 1)
     rows = [_BETWEEN] * graph.arcs.dim0()
-    edges = []
-    for (source, target, label, _), unit, kind, is_start, is_wrong in columns:
-        if label == -1:
-            edges.append((source, target, "end", {"style": "dashed"}))
-        elif kind == KIND_SILENCE:
-            edges.append((source, target, "silence", {"color": _FAINT_INK}))
-        else:
-            rows[target] = _WRONG if is_wrong else _CORRECT
-            name = names[unit] + "*" * is_wrong
-            edges.append((source, target, ("start " if is_start else "hold ") + name, {}))
+    for (_, target, label, _), kind, *_, is_wrong, _ in arcs:
+        if label != -1 and target not in junctions:
+            rows[target] = _FILLER if kind == KIND_FILLER else _WRONG if is_wrong else _CORRECT
     drawing = _new_drawing()
     _add_states(drawing, rows)
-    for source, target, label, attributes in edges:
-        wrong = rows[target] == _WRONG
-        if wrong and source == target:
-            attributes = {"tailport": "s", "headport": "s"}  # the loop hangs below
-        _add_arc(drawing, source, target, label, wrong, **attributes)
+    for junction in junctions:
+        drawing.get_node(junction).attr.update(style="filled", fillcolor=_JUNCTION_FILL)
+    for (source, target, label, _), kind, position, heard, is_start, is_wrong, skipped in arcs:
+        attributes = {}
+        if label == -1:
+            # What follows the units left out before the end is the end of the last unit.
+            text, position, attributes = "end", len(units), {"style": "dashed"}
+        elif kind == KIND_SILENCE:
+            text, attributes = "silence", {"color": _FAINT_INK}
+        else:
+            name = "filler" if kind == KIND_FILLER else names[heard] if heard >= 0 else ""
+            text = ("start " if is_start else "hold ") + (name or units[position] + "*")
+            if kind == KIND_FILLER:
+                attributes = {"color": _FAINT_INK}
+        if skipped:
+            left_out = " ".join(units[position - skipped : position])
+            text, attributes = f"{text} (no {left_out})", {**attributes, **_SKIP}
+        if source == target and target not in junctions and (heard < 0 or kind == KIND_FILLER):
+            attributes = {**attributes, "tailport": "s", "headport": "s"}  # the loop hangs below
+        _add_arc(drawing, source, target, text, bool(is_wrong), **attributes)
     return drawing

@@ -21,9 +21,9 @@ from .layout import ColumnLayout
 CONSTANT_BOUNDARY_RATE = 0.1
 CONSTANT_MISPRONUNCIATION_RATE = 0.15
 
-#: Floor of 1 - q(c): a saturated estimator must not make a mispronunciation impossible.
+#: Floor of 1 - q(c), and of q(any unit): a saturated estimator must not make a mispronunciation or
+#: a filler impossible.
 MISMATCH_FLOOR = 1e-5
-LOG_FLOOR = math.log(MISMATCH_FLOOR)
 
 
 @dataclass
@@ -73,9 +73,10 @@ def make_emissions(
         start_mismatch(k) = a_t(k, 0) + log q(b_t = 1) + log q(pi_t = 1)
 
     A filler is any unit at all, a_t(filler) = acoustic_scale * log(sum of q / sum of p) over the
-    units, and starts and holds as "not c" does.
+    units with the same floor, and starts and holds as "not c" does, also in topology ``single``.
 
-    The first frame has no b term: a start is certain there. Topology ``single`` has no pi term.
+    The first frame has no b term: a start is certain there. Units of topology ``single`` have no pi
+    term.
 
     A CTC blank says nothing about the unit. Its probability is shared among the other columns in
     proportion to their prior, q'(c) = q(c) + q(blank) p(c), so that a pure blank frame scores
@@ -182,9 +183,9 @@ def _columns(
     if layout.topology != "single":
         columns[2] = columns[2] + log_correctness[..., :1]
     if layout.filler:
-        spoken = log_posteriors[..., : layout.num_states].logsumexp(2, keepdim=True)
+        spoken = log_posteriors[..., : layout.num_states].double().exp().sum(2, keepdim=True)
         spoken_prior = log_prior[: layout.num_states].logsumexp(0)
-        filler = (spoken.clamp(min=LOG_FLOOR) - spoken_prior) * scale
+        filler = (_floored_log(spoken, spoken) - spoken_prior) * scale
         columns += [filler + start_mismatch, filler + hold]
     return torch.cat(columns, dim=2)
 
@@ -205,14 +206,25 @@ def _log_sum_of_others(log_probs: torch.Tensor, num_units: int) -> torch.Tensor:
         float32 (..., N).
     """
     probs = log_probs.double().exp().unflatten(-1, (num_units, -1)).sum(-1)
-    others = probs.sum(-1, keepdim=True) - probs
-    result = others.clamp(min=MISMATCH_FLOOR).log()
-    below = others < MISMATCH_FLOOR
-    if probs.requires_grad and bool(below.any()):
+    others = exact = probs.sum(-1, keepdim=True) - probs
+    if probs.requires_grad and bool((others < MISMATCH_FLOOR).any()):
         # Total minus own leaves nothing but rounding error for the likeliest unit.
-        likeliest = torch.zeros_like(below).scatter(-1, probs.argmax(-1, keepdim=True), True)
+        likeliest = torch.zeros_like(probs, dtype=torch.bool)
+        likeliest = likeliest.scatter(-1, probs.argmax(-1, keepdim=True), True)
         rest = probs.masked_fill(likeliest, 0).sum(-1, keepdim=True)
-        unfloored = torch.where(likeliest, rest, others).clamp(min=1e-300).log()
+        exact = torch.where(likeliest, rest, others)
+    return _floored_log(others, exact)
+
+
+def _floored_log(probs: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    """Log of double-precision ``probs`` with their floor, as float32.
+
+    Below the floor the gradient is that of the log of ``exact``, the same without rounding errors.
+    """
+    result = probs.clamp(min=MISMATCH_FLOOR).log()
+    below = probs < MISMATCH_FLOOR
+    if probs.requires_grad and bool(below.any()):
+        unfloored = exact.clamp(min=1e-300).log()
         floored = unfloored - unfloored.detach() + math.log(MISMATCH_FLOOR)
         result = torch.where(below, floored, result)
     return result.float()

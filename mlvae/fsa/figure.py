@@ -20,8 +20,10 @@ from collections.abc import Sequence
 
 import k2
 
-from .layout import TOPOLOGIES, ColumnLayout
+from .layout import ColumnLayout
 
+#: Topologies that the paper draws.
+FIGURE_TOPOLOGIES = ("single", "ml")
 RIGHT, WRONG, HOLD, LEAVE = CONTROL_SYMBOLS = ("R", "W", "H", "S")
 
 
@@ -39,12 +41,13 @@ def figure(units: Sequence[str], topology: str = "ml") -> k2.Fsa:
         be mistaken for another symbol (there are phones R, W and S) is put in quotation marks.
 
     Raises:
-        ValueError: no units, or an unknown topology.
+        ValueError: no units, or a topology that the paper does not draw.
     """
     if len(units) == 0:
         raise ValueError("no units to draw")
-    if topology not in TOPOLOGIES:
-        raise ValueError(f"topology {topology!r} is not available; there are: {TOPOLOGIES}")
+    if topology not in FIGURE_TOPOLOGIES:
+        known = ", ".join(FIGURE_TOPOLOGIES)
+        raise ValueError(f"topology {topology!r} is not available as a figure; there are: {known}")
     table = figure_symbol_table(units)
     arcs, states = [], 2 if topology == "single" else 5
     for position, unit in enumerate(units):
@@ -86,8 +89,8 @@ def figure_symbols(columns: Sequence[int], layout: ColumnLayout, names: Sequence
 
     Args:
         columns: labels of the path's emitting arcs, one a frame, as in the graphs of
-            ``MlFsaCompiler.compile``; of one state a unit and without silence, which the figure
-            does not have.
+            ``MlFsaCompiler.compile``; of one state a unit and without silence, fillers and units
+            left out, which the figure does not have.
         layout: column layout of the compiler.
         names: names of the units 0 to N - 1.
 
@@ -95,14 +98,17 @@ def figure_symbols(columns: Sequence[int], layout: ColumnLayout, names: Sequence
         The symbols: for n frames of unit c, ``R c H c ... S`` with n times c.
 
     Raises:
-        ValueError: the layout has silence or several states a unit.
+        ValueError: the layout has what the figure does not have.
     """
-    if layout.silence or layout.states_per_unit != 1:
-        raise ValueError("the figure has neither silence nor several states a unit")
+    if layout.topology not in FIGURE_TOPOLOGIES:
+        raise ValueError(f"topology {layout.topology!r} is not available as a figure")
+    if layout.silence or layout.filler or layout.states_per_unit != 1:
+        raise ValueError("the figure has neither silence, fillers nor several states a unit")
     symbols: list[str] = []
-    for column in columns:
-        block, unit = divmod(int(column) - 1, layout.num_units)
-        is_start, is_wrong = block % 2 == 1, block >= 2
+    for column in map(int, columns):
+        unit = (column - 1) % layout.num_units
+        is_start = column in (layout.start(unit), layout.start_mismatch(unit))
+        is_wrong = column >= layout.start_mismatch(0)
         if not is_start:
             symbols.append(HOLD)
         else:

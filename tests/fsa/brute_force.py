@@ -14,16 +14,32 @@ from typing import NamedTuple
 
 
 class Segment(NamedTuple):
-    """Frames ``start`` to ``end`` (exclusive) of one unit or of one silence."""
+    """Frames ``start`` to ``end`` (exclusive) of one unit, one silence or one filler.
+
+    A unit that was left out has no frames; its score is what that costs.
+    """
 
     kind: str
     unit: int
     wrong: bool
+    heard: int
     start: int
     end: int
     word: int
     slot: int
     score: float
+
+    @property
+    def deleted(self) -> bool:
+        return self.start == self.end
+
+
+class Place(NamedTuple):
+    """A canonical unit in a choice of pronunciations."""
+
+    unit: int
+    word: int
+    slot: int
 
 
 class Hypothesis(NamedTuple):
@@ -43,7 +59,10 @@ class Model:
     states: int
     posteriors: list[list[float]]
     has_silence: bool = False
-    ml: bool = True
+    topology: str = "ml"
+    confusion: list[list[float]] | None = None  # log p(heard | unit, mispronounced)
+    skip_rate: float | None = None
+    filler_rate: float | None = None
     prior: list[float] | None = None
     boundary: list[list[float]] | None = None
     correctness: list[list[float]] | None = None
@@ -84,6 +103,11 @@ class Model:
         numerator = max(sum(self._q[frame][column] for column in others), 1e-5)
         return self._ratio(numerator, max(sum(self._p[column] for column in others), 1e-5))
 
+    def any_unit(self, frame: int) -> float:
+        """Scaled log of q(y is a unit) / p(a unit)."""
+        units = self.num_units * self.states
+        return self._ratio(max(sum(self._q[frame][:units]), 1e-5), sum(self._p[:units]))
+
     def silence(self, frame: int) -> float:
         return self._ratio(self._q[frame][-1], self._p[-1])
 
@@ -96,87 +120,157 @@ class Model:
         return self.boundary[frame][int(starts)]
 
     def log_pi(self, frame: int, wrong: bool) -> float:
-        if not self.ml:
-            return 0.0
         if self.correctness is None:
             return math.log(0.15 if wrong else 0.85)
         return self.correctness[frame][int(wrong)]
 
+    def transitions(self, begin: int, end: int) -> float:
+        return sum(self.log_b(t, starts=t == begin) for t in range(begin, end))
+
+
+def log_odds(rate: float) -> float:
+    return math.log(rate / (1 - rate))
+
+
+def number_slots(words: list[list[list[int]]]) -> list[list[list[Place]]]:
+    """The distinct pronunciations of each word, their units numbered on through the utterance."""
+    result, slot = [], 0
+    for index, word in enumerate(words):
+        distinct: list[list[int]] = []
+        for pronunciation in word:
+            if pronunciation not in distinct:
+                distinct.append(pronunciation)
+        result.append([])
+        for units in distinct:
+            result[-1].append([Place(unit, index, slot + i) for i, unit in enumerate(units)])
+            slot += len(units)
+    return result
+
 
 def hypotheses(words: list[list[list[int]]], num_frames: int, model: Model) -> list[Hypothesis]:
-    """Every hypothesis: choice of pronunciations, silences, durations, branches and states."""
-    numbered, slot = [], 0
-    for word in words:
-        distinct = []
-        for pronunciation in word:
-            if pronunciation not in [units for units, _ in distinct]:
-                distinct.append((pronunciation, slot))
-                slot += len(pronunciation)
-        numbered.append(distinct)
+    """Every hypothesis: pronunciations, silences, fillers, deletions, durations, branches, states.
+
+    A silence or filler next to units that are left out is the same wherever it stands among them:
+    it counts once, as early as it may stand. An alternative pronunciation that is left out
+    altogether is one hypothesis a pronunciation.
+    """
     result = []
-    for choice in itertools.product(*numbered):
-        places = []  # (unit, word, slot, may silence stand before it)
-        for word, (units, first_slot) in enumerate(choice):
-            for offset, unit in enumerate(units):
-                places.append((unit, word, first_slot + offset, offset == 0))
-        used = tuple(place[2] for place in places)
-        for segments in _fill(places, 0, num_frames, model):
+    for choice in itertools.product(*number_slots(words)):
+        places = [place for pronunciation in choice for place in pronunciation]
+        used = tuple(place.slot for place in places)
+        for segments in _Filling(places, num_frames, model).all():
             result.append(Hypothesis(sum(segment.score for segment in segments), segments, used))
     return result
 
 
-def _fill(places, frame: int, num_frames: int, model: Model):
-    """Ways to fill the frames from ``frame`` on with the units of ``places``."""
-    if not places:
-        if frame == num_frames:
-            yield ()
-        elif model.has_silence:
-            yield (_silence(frame, num_frames, model),)
-        return
-    unit, word, slot, may_be_silent = places[0]
-    begins = [(frame, ())]
-    if model.has_silence and may_be_silent:
-        begins += [(end, (_silence(frame, end, model),)) for end in range(frame + 1, num_frames)]
-    for begin, before in begins:
-        for end in range(begin + 1, num_frames + 1):
-            rests = list(_fill(places[1:], end, num_frames, model))
-            if not rests:
-                continue
-            for wrong, score in _branch_scores(unit, begin, end, model):
-                segment = Segment("unit", unit, wrong, begin, end, word, slot, score)
-                for rest in rests:
-                    yield (*before, segment, *rest)
+class _Filling:
+    """Ways to fill all frames with the units of ``places`` and with what may stand between them."""
+
+    def __init__(self, places: list[Place], num_frames: int, model: Model) -> None:
+        self.places, self.num_frames, self.model = places, num_frames, model
+        self.known: dict = {}
+
+    def all(self) -> list[tuple[Segment, ...]]:
+        return self._before(0, 0, 0, False)
+
+    def _is_edge(self, index: int) -> bool:
+        """Whether the point before place ``index`` is not inside a word."""
+        at_end = index in (0, len(self.places))
+        return at_end or self.places[index - 1].word != self.places[index].word
+
+    def _before(self, index: int, frame: int, run: int, passed: bool) -> list[tuple[Segment, ...]]:
+        """Ways to go on from the point before a place.
+
+        Args:
+            index: of the place.
+            frame: where that point is.
+            run: units left out since the last sound.
+            passed: whether silence might have stood before one of those.
+        """
+        key = (index, frame, run, passed)
+        if key not in self.known:
+            edge = self._is_edge(index)
+            result = self._at(index, frame, run, passed or edge)
+            kinds = []
+            if self.model.filler_rate is not None and run == 0:
+                kinds.append("filler")
+            if self.model.has_silence and edge and not passed:
+                kinds.append("silence")
+            for kind in kinds:
+                result += self._sound(index, frame, kind)
+            self.known[key] = result
+        return self.known[key]
+
+    def _sound(self, index: int, frame: int, kind: str) -> list[tuple[Segment, ...]]:
+        """Ways that begin with a silence or a filler, at the point before a place."""
+        model, result = self.model, []
+        for end in range(frame + 1, self.num_frames + 1):
+            if kind == "silence":
+                score = sum(model.silence(t) + model.log_b(t, False) for t in range(frame, end))
+            else:
+                score = sum(model.any_unit(t) for t in range(frame, end))
+                score += model.transitions(frame, end) + model.log_pi(frame, wrong=True)
+                score += log_odds(model.filler_rate)
+            rests = list(self._at(index, end, 0, self._is_edge(index)))
+            if model.filler_rate is not None:
+                rests += self._sound(index, end, "filler")
+            if model.has_silence and kind != "silence" and self._is_edge(index):
+                rests += self._sound(index, end, "silence")
+            first = Segment(kind, -1, False, -1, frame, end, -1, -1, score)
+            result += [(first, *rest) for rest in rests]
+        return result
+
+    def _at(self, index: int, frame: int, run: int, passed: bool) -> list[tuple[Segment, ...]]:
+        """Ways to go on with a place, with nothing more before it."""
+        if index == len(self.places):
+            return [()] if frame == self.num_frames else []
+        place, result = self.places[index], []
+        for end in range(frame + 1, self.num_frames + 1):
+            rests = self._before(index + 1, end, 0, False)
+            for wrong, heard, score in _branches(place.unit, frame, end, self.model):
+                first = Segment("unit", place.unit, wrong, heard, frame, end, *place[1:], score)
+                result += [(first, *rest) for rest in rests]
+        if self.model.skip_rate is not None and run < 2:
+            score = log_odds(self.model.skip_rate)
+            first = Segment("unit", place.unit, True, -1, frame, frame, *place[1:], score)
+            rests = self._before(index + 1, frame, run + 1, passed)
+            result += [(first, *rest) for rest in rests]
+        return result
 
 
-def _silence(begin: int, end: int, model: Model) -> Segment:
-    score = sum(model.silence(t) + model.log_b(t, starts=False) for t in range(begin, end))
-    return Segment("silence", -1, False, begin, end, -1, -1, score)
-
-
-def _branch_scores(unit: int, begin: int, end: int, model: Model):
-    """(wrong, score) of each way to say ``unit`` in these frames."""
-    transitions = sum(model.log_b(t, starts=t == begin) for t in range(begin, end))
+def _branches(unit: int, begin: int, end: int, model: Model):
+    """(wrong, heard, score) of each way to say ``unit`` in these frames."""
+    frames = range(begin, end)
+    transitions = model.transitions(begin, end)
+    if model.topology == "single":
+        spoken = [(unit, 0.0)]
+    else:
+        spoken = [(unit, model.log_pi(begin, wrong=False))]
+        wrong = model.log_pi(begin, wrong=True)
+    if model.topology == "substitution":
+        for other, prior in enumerate(model.confusion[unit]):
+            if other != unit and prior != -math.inf:
+                spoken.append((other, wrong + prior))
     for cuts in itertools.combinations(range(begin + 1, end), model.states - 1):
-        edges = [begin, *cuts, end]
-        acoustic = sum(
-            model.correct(t, unit, state)
-            for state in range(model.states)
-            for t in range(edges[state], edges[state + 1])
-        )
-        yield False, acoustic + transitions + model.log_pi(begin, wrong=False)
-    if model.ml:
-        acoustic = sum(model.mismatch(t, unit) for t in range(begin, end))
-        yield True, acoustic + transitions + model.log_pi(begin, wrong=True)
+        states = [sum(cut <= t for cut in cuts) for t in frames]
+        for heard, score in spoken:
+            acoustic = sum(model.correct(t, heard, state) for t, state in zip(frames, states))
+            yield heard != unit, heard, acoustic + transitions + score
+    if model.topology == "ml":
+        acoustic = sum(model.mismatch(t, unit) for t in frames)
+        yield True, -1, acoustic + transitions + wrong
 
 
 @dataclass
 class Answer:
-    """Sums over all hypotheses; lists by slot, and by frame and slot."""
+    """Sums over all hypotheses; lists by slot, by slot and unit heard, by frame and slot."""
 
     total: float
     best: float
     used: list[float]
     mispronounced: list[float]
+    deleted: list[float]
+    heard: list[list[float]]
     occupancy: list[list[float]]
     frame_mispronounced: list[float]
 
@@ -188,9 +282,11 @@ def log_sum(scores: list[float]) -> float:
     return top + math.log(sum(math.exp(score - top) for score in scores))
 
 
-def answer(hypotheses: list[Hypothesis], num_slots: int, num_frames: int) -> Answer:
+def answer(hypotheses: list[Hypothesis], num_slots: int, num_frames: int, num_units: int) -> Answer:
     total = log_sum([hypothesis.score for hypothesis in hypotheses])
-    used, wrong = [0.0] * num_slots, [0.0] * num_slots
+    best = max((hypothesis.score for hypothesis in hypotheses), default=-math.inf)
+    used, wrong, deleted = [0.0] * num_slots, [0.0] * num_slots, [0.0] * num_slots
+    heard = [[0.0] * num_units for _ in range(num_slots)]
     occupancy = [[0.0] * num_slots for _ in range(num_frames)]
     frame_wrong = [0.0] * num_frames
     for hypothesis in hypotheses:
@@ -198,11 +294,15 @@ def answer(hypotheses: list[Hypothesis], num_slots: int, num_frames: int) -> Ans
         for slot in hypothesis.used_slots:
             used[slot] += probability
         for segment in hypothesis.segments:
-            if segment.kind == "silence":
+            if segment.kind != "unit":
+                continue
+            if segment.deleted:
+                deleted[segment.slot] += probability
                 continue
             wrong[segment.slot] += probability * segment.wrong
+            if segment.heard >= 0:
+                heard[segment.slot][segment.heard] += probability
             for frame in range(segment.start, segment.end):
                 occupancy[frame][segment.slot] += probability
                 frame_wrong[frame] += probability * segment.wrong
-    best = max((hypothesis.score for hypothesis in hypotheses), default=-math.inf)
-    return Answer(total, best, used, wrong, occupancy, frame_wrong)
+    return Answer(total, best, used, wrong, deleted, heard, occupancy, frame_wrong)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass
 
@@ -36,6 +37,9 @@ class Case:
     log_posteriors: torch.Tensor
     num_frames: torch.Tensor
     options: dict
+    confusion: list[list[float]] | None = None
+    skip_rate: float | None = None
+    filler_rate: float | None = None
 
     @property
     def words(self) -> list[list[list[list[int]]]]:
@@ -70,7 +74,10 @@ class Case:
             states=layout.states_per_unit,
             posteriors=self.log_posteriors[index, :frames].double().tolist(),
             has_silence=layout.silence,
-            ml=layout.topology == "ml",
+            topology=layout.topology,
+            confusion=self.confusion,
+            skip_rate=self.skip_rate,
+            filler_rate=self.filler_rate,
             prior=None if prior is None else prior.double().tolist(),
             boundary=rows("log_boundary"),
             correctness=rows("log_correctness"),
@@ -81,6 +88,14 @@ class Case:
     def hypotheses(self, index: int) -> list[brute_force.Hypothesis]:
         return brute_force.hypotheses(
             self.words[index], int(self.num_frames[index]), self.model(index)
+        )
+
+    def answer(self, index: int) -> brute_force.Answer:
+        return brute_force.answer(
+            self.hypotheses(index),
+            self.num_slots(index),
+            int(self.num_frames[index]),
+            self.compiler.layout.num_units,
         )
 
     def num_slots(self, index: int) -> int:
@@ -100,10 +115,18 @@ def random_case(
     max_frames: int = 6,
     max_units: int = 3,
     spread: float = 1.5,
+    num_units: int = NUM_UNITS,
+    skip: bool = False,
+    filler: bool = False,
+    competitors: str = "all",
 ) -> Case:
     """A batch of random utterances with random scores.
 
     Lengths are drawn apart from the units, so some utterances are too short for their units.
+
+    Args:
+        competitors: for topology substitution: ``all``, ``lists`` (of some others), or ``table``
+            (of random priors, some of which are zero).
     """
     draw = random.Random(seed)
     generator = torch.Generator().manual_seed(seed)
@@ -113,7 +136,7 @@ def random_case(
         return (spread * torch.randn(*shape, generator=generator)).log_softmax(-1)
 
     def unit_list(longest):
-        return [draw.randrange(NUM_UNITS) for _ in range(draw.randint(1, longest))]
+        return [draw.randrange(num_units) for _ in range(draw.randint(1, longest))]
 
     utterances, most_units = [], []
     for _ in range(batch):
@@ -127,9 +150,11 @@ def random_case(
         else:
             utterances.append(unit_list(max_units))
             most_units.append(len(utterances[-1]))
-    num_frames = [draw.randint(min(most, max_frames), max_frames) for most in most_units]
+    num_frames = [
+        draw.randint(1 if skip else min(most, max_frames), max_frames) for most in most_units
+    ]
 
-    columns = NUM_UNITS * states + silence + ("blank" in wanted)
+    columns = num_units * states + silence + ("blank" in wanted)
     options: dict = {}
     if "prior" in wanted:
         options["log_prior"] = log_probs(columns)
@@ -141,10 +166,47 @@ def random_case(
         options["acoustic_scale"] = wanted["scale"]
     if "blank" in wanted:
         options["blank"] = draw.randrange(columns)
+    rates = {"skip_rate": draw.uniform(0.1, 0.6), "filler_rate": draw.uniform(0.1, 0.6)}
+    given, confusion = None, None
+    if topology == "substitution":
+        given, confusion = random_competitors(draw, competitors, num_units)
     return Case(
-        compiler=MlFsaCompiler(NUM_UNITS, topology, states_per_unit=states, silence=silence),
+        compiler=MlFsaCompiler(
+            num_units,
+            topology,
+            states_per_unit=states,
+            silence=silence,
+            skip=skip,
+            filler=filler,
+            competitors=given,
+            **rates,
+        ),
         utterances=utterances,
         log_posteriors=log_probs(batch, max_frames, columns),
         num_frames=torch.tensor(num_frames),
         options=options,
+        confusion=confusion,
+        skip_rate=rates["skip_rate"] if skip else None,
+        filler_rate=rates["filler_rate"] if filler else None,
     )
+
+
+def random_competitors(draw: random.Random, form: str, num_units: int):
+    """The compiler's argument, and the reference's table of log-probabilities."""
+    everyone = [[v for v in range(num_units) if v != u] for u in range(num_units)]
+    if form == "table":
+        table = torch.full((num_units, num_units), -torch.inf)
+        for unit, others in enumerate(everyone):
+            chosen = draw.sample(others, draw.randint(0, len(others)))
+            for other in chosen:
+                table[unit, other] = math.log(draw.uniform(0.05, 1) / num_units)
+        table.fill_diagonal_(draw.choice([0.0, -torch.inf, torch.nan]))  # not read
+        return table, table.double().tolist()
+    lists = everyone
+    if form == "lists":
+        lists = [draw.sample(others, draw.randint(0, len(others))) for others in everyone]
+    log_probs = [
+        [-math.log(len(others)) if v in others else -math.inf for v in range(num_units)]
+        for others in lists
+    ]
+    return (lists if form == "lists" else None), log_probs

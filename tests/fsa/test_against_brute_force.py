@@ -43,6 +43,30 @@ def inputs(request):
 def test_all_answers(topology, states, silence, alternatives, inputs, device):
     settings = (topology, states, silence, alternatives, inputs)
     case = random_case(zlib.crc32(repr(settings).encode()), *settings, batch=6)
+    _check_all(case, device)
+
+
+@pytest.mark.parametrize("filler", [False, True], ids=["", "filler"])
+@pytest.mark.parametrize("skip", [False, True], ids=["", "skip"])
+@pytest.mark.parametrize("topology", ["single", "ml", "substitution"])
+def test_all_answers_with_detours(topology, skip, filler, states, silence, alternatives, device):
+    """Substitution, units left out and sounds of no unit, each with everything else."""
+    settings = (topology, states, silence, alternatives)
+    seed = zlib.crc32(repr((*settings, skip, filler)).encode())
+    case = random_case(
+        seed,
+        *settings,
+        inputs=list(INPUTS)[seed % len(INPUTS)],
+        competitors=("all", "lists", "table")[seed % 3],
+        num_units=3,
+        max_frames=4 if silence + skip + filler > 1 else 5,
+        skip=skip,
+        filler=filler,
+    )
+    _check_all(case, device)
+
+
+def _check_all(case, device) -> None:
     graphs, emissions = case.graphs(device), case.emissions(device)
     paths = best_path(graphs, emissions)
     probabilities = posteriors(graphs, emissions, frames=True, output_beam=ALL)
@@ -52,14 +76,13 @@ def test_all_answers(topology, states, silence, alternatives, inputs, device):
     short = []
     for index in range(len(case.utterances)):
         hypotheses = case.hypotheses(index)
-        frames = int(case.num_frames[index])
         if not hypotheses:
             short.append(index)
             assert paths[index] == []
             assert len(probabilities[index].used) == 0
             assert totals[index] == bests[index] == -torch.inf
             continue
-        answer = brute_force.answer(hypotheses, case.num_slots(index), frames)
+        answer = case.answer(index)
         _check_path(paths[index], hypotheses, answer)
         _check_posteriors(probabilities[index], answer, case.words[index])
         assert float(totals[index]) == pytest.approx(answer.total, abs=2e-4)
@@ -70,18 +93,33 @@ def test_all_answers(topology, states, silence, alternatives, inputs, device):
 def _check_path(spans, hypotheses, answer) -> None:
     """The path is one of the best hypotheses: several may have the same score."""
     assert sum(span.score for span in spans) == pytest.approx(answer.best, abs=2e-4)
-    found = [(s.kind, s.unit, s.mispronounced, s.start, s.end, s.word, s.slot) for s in spans]
+    found = [
+        (s.kind, s.unit, s.mispronounced, s.heard, s.start, s.end, s.word, s.slot) for s in spans
+    ]
     near = [h for h in hypotheses if h.score > answer.best - 2e-4]
     same = [h for h in near if [tuple(segment[:-1]) for segment in h.segments] == found]
     assert same, (found, near)
-    for span, segment in zip(spans, max(same).segments):
-        assert span.score == pytest.approx(segment.score, abs=2e-4)
+    for span, score in zip(spans, _span_scores(max(same).segments)):
+        assert span.score == pytest.approx(score, abs=2e-4)
     units = [span for span in spans if span.kind == "unit"]
     assert [span.position for span in units] == list(range(len(units)))
     for span in spans:
-        assert span.heard == (-1 if span.mispronounced else span.unit)
-        if span.kind == "silence":
+        assert span.is_deleted == (span.start == span.end)
+        if span.kind != "unit":
             assert span[:2] == (-1, -1)
+
+
+def _span_scores(segments) -> list[float]:
+    """What units left out cost is charged to the sound after them, if there is one."""
+    scores, owed = [], 0.0
+    for index, segment in enumerate(segments):
+        if segment.deleted and index + 1 < len(segments):
+            owed += segment.score
+            scores.append(0.0)
+        else:
+            scores.append(segment.score + owed)
+            owed = 0.0
+    return scores
 
 
 def _check_posteriors(found, answer, words) -> None:
@@ -91,7 +129,8 @@ def _check_posteriors(found, answer, words) -> None:
 
     close(found.used, answer.used)
     close(found.mispronounced, answer.mispronounced)
-    close(found.deleted, [0.0] * len(answer.used))
+    close(found.deleted, answer.deleted)
+    close(found.heard, answer.heard)
     close(found.occupancy, answer.occupancy)
     close(found.frame_mispronounced, answer.frame_mispronounced)
     slots = []
@@ -108,9 +147,9 @@ def test_peaky_posteriors_meet_the_floor(seed, device):
     graphs, emissions = case.graphs(device), case.emissions(device)
     paths = best_path(graphs, emissions)
     probabilities = posteriors(graphs, emissions, frames=True, output_beam=ALL)
-    for index, frames in enumerate(case.num_frames.tolist()):
+    for index in range(len(case.utterances)):
         hypotheses = case.hypotheses(index)
-        answer = brute_force.answer(hypotheses, case.num_slots(index), frames)
+        answer = case.answer(index)
         _check_path(paths[index], hypotheses, answer)
         _check_posteriors(probabilities[index], answer, case.words[index])
 

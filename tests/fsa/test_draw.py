@@ -10,6 +10,9 @@ from mlvae.fsa.draw import draw_graph
 
 SVG = "{http://www.w3.org/2000/svg}"
 
+DRAWN = [(form, topology) for form in ("figure", "frames") for topology in ("single", "ml")]
+DRAWN.append(("frames", "substitution"))
+
 
 @pytest.fixture
 def draw(tmp_path):
@@ -48,8 +51,7 @@ def test_figure_of_one_unit(draw):
     ]
 
 
-@pytest.mark.parametrize("form", ["figure", "frames"])
-@pytest.mark.parametrize("topology", ["single", "ml"])
+@pytest.mark.parametrize(("form", "topology"), DRAWN)
 def test_start_is_bold_and_end_is_double(form, topology, draw):
     nodes, _ = draw(["n", "aa", "t"], form=form, topology=topology)
     last = max(nodes)
@@ -59,8 +61,7 @@ def test_start_is_bold_and_end_is_double(form, topology, draw):
         assert bold == (state == 0)
 
 
-@pytest.mark.parametrize("form", ["figure", "frames"])
-@pytest.mark.parametrize("topology", ["single", "ml"])
+@pytest.mark.parametrize(("form", "topology"), DRAWN)
 def test_time_runs_from_left_to_right(form, topology, draw):
     nodes, edges = draw(["n", "aa", "t"], form=form, topology=topology)
     place = {state: float(ellipses[0].get("cx")) for state, (_, ellipses) in nodes.items()}
@@ -69,23 +70,39 @@ def test_time_runs_from_left_to_right(form, topology, draw):
             assert place[source] < place[target]
 
 
-def test_frames_of_both_topologies(draw):
-    _, edges = draw(["n"], form="frames")
+def test_frames_of_one_unit(draw):
+    """Junctions 0 and 1; below the state of "not n", above that of n."""
+    nodes, edges = draw(["n"], form="frames")
     assert edges == [
+        (0, 1, "start n"),
         (0, 1, "start n*"),
-        (0, 2, "start n"),
-        (1, 1, "hold n*"),
-        (1, 3, "end"),
-        (2, 2, "hold n"),
-        (2, 3, "end"),
+        (0, 2, "start n*"),
+        (0, 3, "start n"),
+        (1, 4, "end"),
+        (2, 1, "hold n*"),
+        (2, 2, "hold n*"),
+        (3, 1, "hold n"),
+        (3, 3, "hold n"),
     ]
+    height = {state: float(ellipses[0].get("cy")) for state, (_, ellipses) in nodes.items()}
+    assert height[3] < height[0] == height[1] < height[2]
+    fill = {state: ellipses[0].get("fill") for state, (_, ellipses) in nodes.items()}
+    assert fill[0] == fill[1] != "none"
+    assert fill[2] == fill[3] == fill[4] == "none"
+
+
+def test_frames_of_a_chain(draw):
     _, edges = draw(["n", "n"], form="frames", topology="single")
     assert edges == [
         (0, 1, "start n"),
-        (1, 1, "hold n"),
+        (0, 3, "start n"),
         (1, 2, "start n"),
-        (2, 2, "hold n"),
-        (2, 3, "end"),
+        (1, 4, "start n"),
+        (2, 5, "end"),
+        (3, 1, "hold n"),
+        (3, 3, "hold n"),
+        (4, 2, "hold n"),
+        (4, 4, "hold n"),
     ]
 
 
@@ -93,14 +110,63 @@ def test_frames_with_silence_and_states(draw):
     _, edges = draw(["n"], form="frames", topology="single", states_per_unit=2, silence=True)
     assert edges == [
         (0, 0, "silence"),
-        (0, 1, "start n"),
-        (1, 1, "hold n"),
-        (1, 2, "hold n"),
+        (0, 2, "start n"),
+        (1, 1, "silence"),
+        (1, 4, "end"),
+        (2, 1, "hold n"),
         (2, 2, "hold n"),
-        (2, 3, "silence"),
-        (2, 4, "end"),
-        (3, 3, "silence"),
-        (3, 4, "end"),
+        (2, 3, "hold n"),
+        (3, 1, "hold n"),
+        (3, 3, "hold n"),
+    ]
+
+
+def test_frames_of_substitution_name_what_is_heard(draw):
+    _, edges = draw(["n", "n"], form="frames", topology="substitution", competitors=["m", "n"])
+    assert edges == [
+        (0, 1, "start m"),
+        (0, 1, "start n"),
+        (0, 3, "start m"),
+        (0, 4, "start n"),
+        (1, 2, "start m"),
+        (1, 2, "start n"),
+        (1, 5, "start m"),
+        (1, 6, "start n"),
+        (2, 7, "end"),
+        (3, 1, "hold m"),
+        (3, 3, "hold m"),
+        (4, 1, "hold n"),
+        (4, 4, "hold n"),
+        (5, 2, "hold m"),
+        (5, 5, "hold m"),
+        (6, 2, "hold n"),
+        (6, 6, "hold n"),
+    ]
+
+
+def test_frames_with_skips_and_fillers(draw):
+    _, edges = draw(["n", "aa", "t"], form="frames", topology="single", skip=True)
+    skips = [(source, target, label) for source, target, label in edges if "(no" in label]
+    assert skips == [
+        (0, 2, "start aa (no n)"),
+        (0, 3, "start t (no n aa)"),
+        (0, 5, "start aa (no n)"),
+        (0, 6, "start t (no n aa)"),
+        (1, 3, "start t (no aa)"),
+        (1, 6, "start t (no aa)"),
+        (1, 7, "end (no aa t)"),
+        (2, 7, "end (no t)"),
+    ]
+    _, edges = draw(["n"], form="frames", topology="single", filler=True)
+    assert [edge for edge in edges if "filler" in edge[2]] == [
+        (0, 0, "start filler"),
+        (0, 3, "start filler"),
+        (1, 1, "start filler"),
+        (1, 4, "start filler"),
+        (3, 0, "hold filler"),
+        (3, 3, "hold filler"),
+        (4, 1, "hold filler"),
+        (4, 4, "hold filler"),
     ]
 
 
@@ -129,8 +195,13 @@ def test_refusals(tmp_path):
             draw_graph([], path, form=form)
         with pytest.raises(ValueError, match="'both' is not available"):
             draw_graph(["n"], path, form=form, topology="both")
-    with pytest.raises(ValueError, match="neither silence nor several states"):
-        draw_graph(["n"], path, silence=True)
+    for options in ({"silence": True}, {"states_per_unit": 2}, {"skip": True}, {"filler": True}):
+        with pytest.raises(ValueError, match="neither silence, skips, fillers nor several states"):
+            draw_graph(["n"], path, **options)
+    with pytest.raises(ValueError, match="'substitution' is not available as a figure"):
+        draw_graph(["n"], path, topology="substitution")
+    with pytest.raises(ValueError, match="competitors go with topology 'substitution', not 'ml'"):
+        draw_graph(["n"], path, form="frames", competitors=["m"])
     assert not path.exists()
 
 

@@ -98,12 +98,15 @@ def test_refusals():
         figure([])
     with pytest.raises(ValueError, match="'both' is not available"):
         figure(["n"], topology="both")
-    for layout in (
-        MlFsaCompiler(2, states_per_unit=2).layout,
-        MlFsaCompiler(2, silence=True).layout,
-    ):
-        with pytest.raises(ValueError, match="neither silence nor several states"):
+    with pytest.raises(ValueError, match="'substitution' is not .* a figure; there are: single, ml"):
+        figure(["n"], "substitution")
+    for options in ({"states_per_unit": 2}, {"silence": True}, {"filler": True}):
+        layout = MlFsaCompiler(2, **options).layout
+        with pytest.raises(ValueError, match="neither silence, fillers nor several states"):
             figure_symbols([1], layout, ["n", "aa"])
+    layout = MlFsaCompiler(2, "substitution").layout
+    with pytest.raises(ValueError, match="'substitution' is not available as a figure"):
+        figure_symbols([1], layout, ["n", "aa"])
 
 
 def test_translation_by_hand():
