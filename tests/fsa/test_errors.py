@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 import k2
+import numpy as np
 import pytest
 import torch
 
@@ -15,19 +18,43 @@ from tests.fsa.cases import NUM_UNITS
     [
         ({"num_units": 0}, "num_units must be at least 1, not 0"),
         ({"num_units": 3, "states_per_unit": 0}, "states_per_unit must be at least 1, not 0"),
-        ({"num_units": 3, "topology": "substitution"}, "'substitution' is not available"),
-        ({"num_units": 3, "topology": "ML"}, "there are: single, ml"),
-        ({"num_units": 3, "skip": True}, "skip is not available for topology 'ml'"),
+        ({"num_units": 3, "topology": "ML"}, "there are: single, ml, substitution"),
         (
-            {"num_units": 3, "topology": "single", "filler": True},
-            "filler is not available for topology 'single'",
+            {"num_units": 3, "competitors": [[1], [2], [0]]},
+            "competitors go with topology 'substitution', not 'ml'",
         ),
-        ({"num_units": 3, "competitors": [[1], [2], [0]]}, "competitors are not available"),
+        ({"num_units": 3, "skip_rate": 0.0}, "skip_rate must lie between 0 and 1, not 0.0"),
+        ({"num_units": 3, "skip_rate": 1.0}, "skip_rate must lie between 0 and 1, not 1.0"),
+        ({"num_units": 3, "filler_rate": -0.1}, "filler_rate must lie between 0 and 1, not -0.1"),
+        ({"num_units": 3, "filler_rate": math.nan}, "filler_rate must lie between 0 and 1"),
     ],
 )
 def test_compiler_refuses_what_it_cannot_do(arguments, message):
     with pytest.raises(ValueError, match=message):
         MlFsaCompiler(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("competitors", "message"),
+    [
+        ([[1], [0]], "competitors has 2 lists for 3 units"),
+        ([[1], [1], [0]], "unit 1 cannot have the competitor 1: competitors are other units, 0 to"),
+        ([[1], [3], [0]], "unit 1 cannot have the competitor 3"),
+        ([[1], [0], [-1]], "unit 2 cannot have the competitor -1"),
+        ([[1], [0], [0.5]], "unit 2 cannot have the competitor 0.5"),
+        ([[1], ["n"], [0]], "unit 1 cannot have the competitor 'n'"),
+        ([1, 2, 0], "must be a list of units for each unit, or a table"),
+        (3, "must be a list of units for each unit, or a table, not 3"),
+        (torch.zeros(2, 3), r"must be \(3, 3\) log-probabilities, not \(2, 3\)"),
+        (np.zeros(3), r"must be \(3, 3\) log-probabilities, not \(3,\)"),
+        (torch.tensor([[0, -1, -1], [-1, 0, -9], [-1, math.nan, 0]]), "row of unit 2 holds NaN"),
+        (torch.full((3, 3), 1 / 3), "row of unit 0 sums to 2.791, above 1; log p.* is wanted"),
+        (np.log([[1, 0.6, 0.3], [0.5, 1, 0.5], [0.6, 0.6, 1]]), "row of unit 2 sums to 1.2"),
+    ],
+)
+def test_competitors_are_checked(competitors, message):
+    with pytest.raises(ValueError, match=message):
+        MlFsaCompiler(3, "substitution", competitors=competitors)
 
 
 @pytest.mark.parametrize(
@@ -126,6 +153,8 @@ def test_graphs_of_another_compiler_are_refused(device):
         MlFsaCompiler(NUM_UNITS, "single"),
         MlFsaCompiler(NUM_UNITS, states_per_unit=2),
         MlFsaCompiler(NUM_UNITS, silence=True),
+        MlFsaCompiler(NUM_UNITS, filler=True),
+        MlFsaCompiler(NUM_UNITS, "substitution"),
     ]
     for other in others:
         _with_graphs(other.compile([[0], [1]]), emissions, "different compilers")

@@ -98,7 +98,9 @@ def test_refusals():
         figure([])
     with pytest.raises(ValueError, match="'both' is not available"):
         figure(["n"], topology="both")
-    with pytest.raises(ValueError, match="'substitution' is not .* a figure; there are: single, ml"):
+    with pytest.raises(
+        ValueError, match="'substitution' is not .* a figure; there are: single, ml"
+    ):
         figure(["n"], "substitution")
     for options in ({"states_per_unit": 2}, {"silence": True}, {"filler": True}):
         layout = MlFsaCompiler(2, **options).layout

@@ -45,6 +45,10 @@ def _central_difference(case, tensor: torch.Tensor, log_semiring: bool) -> torch
         {"topology": "single", "states": 2, "inputs": "boundary and correctness"},
         {"topology": "ml", "states": 2, "silence": True, "inputs": "everything"},
         {"topology": "ml", "alternatives": True, "inputs": "prior"},
+        {"topology": "substitution", "states": 2, "inputs": "everything"},
+        {"topology": "substitution", "silence": True, "skip": True, "inputs": "prior"},
+        {"topology": "single", "silence": True, "filler": True, "inputs": "everything"},
+        {"topology": "ml", "skip": True, "filler": True, "inputs": "boundary and correctness"},
     ],
     ids=lambda settings: "-".join(map(str, settings.values())),
 )
@@ -64,7 +68,7 @@ def test_gradients_are_finite_differences(settings, log_semiring, device):
     case.options = {k: v.double() if torch.is_tensor(v) else v for k, v in case.options.items()}
     for name, leaf in leaves.items():
         tensor = case.log_posteriors if name == "log_posteriors" else case.options[name]
-        if name == "log_correctness" and settings["topology"] == "single":
+        if name == "log_correctness" and not case.compiler.layout.has_mismatch:
             assert leaf.grad is None  # the single topology has no such term
             continue
         expected = _central_difference(case, tensor, log_semiring)
@@ -114,6 +118,24 @@ def test_certain_estimator_has_finite_gradients(device):
             assert torch.isfinite(score).all()
             (gradient,) = torch.autograd.grad(score.sum(), leaf, retain_graph=True)
             assert torch.isfinite(gradient).all(), (blank, units)
+
+
+def test_silent_frames_have_finite_gradients(device):
+    """A filler is any unit, and in a frame of certain silence no unit has any probability."""
+    log_posteriors = torch.tensor([[0.5, 0.5, 0.0]] * 4).log()
+    log_posteriors[1] = torch.tensor([0.0, 0.0, 1.0]).log()
+    log_posteriors[2] = torch.tensor([-20.0, -21.0, 0.0])
+    leaf = log_posteriors[None].to(device).requires_grad_()
+    compiler = MlFsaCompiler(2, "single", silence=True, filler=True, filler_rate=0.5)
+    emissions = compiler.emissions(leaf, torch.tensor([4]))
+    (gradient,) = torch.autograd.grad(emissions.dense.scores[:4, -1].sum(), leaf)
+    # The floor holds for the score; an estimator that is all but sure can still be told otherwise.
+    near = torch.tensor([-20.0, -21.0]).softmax(0)
+    expected = torch.tensor([[0.5, 0.5, 0], [0, 0, 0], [*near, 0], [0.5, 0.5, 0]])
+    torch.testing.assert_close(gradient[0].cpu(), expected)
+    score = total_scores(compiler.compile([[0]]), emissions)
+    (gradient,) = torch.autograd.grad(score.sum(), leaf)
+    assert torch.isfinite(gradient).all()
 
 
 def test_too_short_utterance_does_not_spoil_gradients(device):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 
 import k2
 import numpy as np
@@ -24,61 +25,149 @@ def _sorted(text: str) -> list[str]:
 
 
 def test_single_is_a_chain():
-    r"""Unit 1, then unit 0, of two states each.
+    r"""Unit 1, then unit 0, of two states each; 0, 1 and 2 are the junctions around them.
 
     ::
 
-             start(1)   hold(1,1)   start(0)   hold(0,1)
-          (0)------>(1)------>(2)------>(3)------>(4)------>((5))
-                    (_) hold  (_) hold  (_) hold  (_) hold
-                       (1,0)     (1,1)     (0,0)     (0,1)
+             start(1)     hold(1,1)     hold(1,1)
+          (0)------->(3)----------->(4)----------->(1)  ...  ((7))
+                     (_) hold(1,0)  (_) hold(1,1)   ^
+                      '------------- hold(1,1) -----'
 
     Columns 1 to 8 are hold(unit, state), 9 to 12 start(unit).
     """
     graphs = MlFsaCompiler(4, "single", states_per_unit=2).compile([[1, 0]])
     assert _arcs(graphs[0]) == _sorted(
-        "0 1 10 0; 1 1 3 0; 1 2 4 0; 2 2 4 0; 2 3 9 0; 3 3 1 0; 3 4 2 0; 4 4 2 0; 4 5 -1 0; 5"
+        "0 3 10 0; 3 3 3 0; 3 4 4 0; 3 1 4 0; 4 4 4 0; 4 1 4 0; "
+        "1 5 9 0; 5 5 1 0; 5 6 2 0; 5 2 2 0; 6 6 2 0; 6 2 2 0; 2 7 -1 0; 7"
     )
 
 
 def test_ml_has_two_branches_a_unit():
-    """State 1 is "not 2" and state 2 is unit 2.
+    """States 0 and 1 are the junctions, state 2 is "not 2" and state 3 is unit 2.
 
-    Columns 1 to 3 are hold(unit), 4 to 6 start(unit), 7 to 9 hold_mismatch(unit), 10 to 12
-    start_mismatch(unit).
+    Columns 1 to 3 are hold(unit), 4 to 6 start(unit), 7 to 9 start_mismatch(unit), 10 to 12
+    hold_mismatch(unit).
     """
     graphs = MlFsaCompiler(3, "ml").compile([[2]])
-    assert _arcs(graphs[0]) == _sorted("0 1 12 0; 0 2 6 0; 1 1 9 0; 1 3 -1 0; 2 2 3 0; 2 3 -1 0; 3")
+    assert _arcs(graphs[0]) == _sorted(
+        "0 2 9 0; 0 1 9 0; 2 2 12 0; 2 1 12 0; 0 3 6 0; 0 1 6 0; 3 3 3 0; 3 1 3 0; 1 4 -1 0; 4"
+    )
     names = ("unit_pos", "unit", "heard", "kind", "is_start", "is_mispronounced", "num_skipped")
     by_label = {
         int(label): tuple(int(getattr(graphs, name)[arc]) for name in names)
         for arc, label in enumerate(graphs.labels)
     }
     assert by_label == {
-        12: (0, 2, -1, 0, 1, 1, 0),
+        9: (0, 2, -1, 0, 1, 1, 0),
         6: (0, 2, 2, 0, 1, 0, 0),
-        9: (0, 2, -1, 0, 0, 1, 0),
+        12: (0, 2, -1, 0, 0, 1, 0),
         3: (0, 2, 2, 0, 0, 0, 0),
         -1: (-1, -1, -1, -1, 0, 0, 0),
     }
 
 
-def test_silence_is_a_loop_before_and_a_state_after_each_word():
-    """One word of two units: silence (column 0) at the edges, not inside."""
+def test_substitution_has_a_branch_a_competitor():
+    """Unit 2 may be spoken as 0, with log-probability -1, or as 1, with -2.
+
+    Columns 1 to 3 are hold(unit), 4 to 6 start(unit), 7 to 9 start_mismatch(unit).
+    """
+    table = torch.full((3, 3), -torch.inf)
+    table[2, :2] = torch.tensor([-1.0, -2.0])
+    graphs = MlFsaCompiler(3, "substitution", competitors=table).compile([[2], [1]])
+    assert _arcs(graphs[0]) == _sorted(
+        "0 2 7 -1; 0 1 7 -1; 2 2 1 0; 2 1 1 0; 0 3 8 -2; 0 1 8 -2; 3 3 2 0; 3 1 2 0; "
+        "0 4 6 0; 0 1 6 0; 4 4 3 0; 4 1 3 0; 1 5 -1 0; 5"
+    )
+    assert _arcs(graphs[1]) == _sorted("0 2 5 0; 0 1 5 0; 2 2 2 0; 2 1 2 0; 1 3 -1 0; 3")
+    heard = {int(a[2]): int(b) for a, b in zip(graphs.arcs.values(), graphs.heard)}
+    assert heard == {7: 0, 1: 0, 8: 1, 2: 1, 6: 2, 3: 2, 5: 1, -1: -1}
+
+
+def test_silence_is_a_loop_on_junctions_between_words():
+    """One word of two units: silence (column 0) at the edges 0 and 1, not inside at 2."""
     graphs = MlFsaCompiler(2, "single", silence=True).compile([[[[0, 1]]]])
     assert _arcs(graphs[0]) == _sorted(
-        "0 0 0 0; 0 1 3 0; 1 1 1 0; 1 2 4 0; 2 2 2 0; 2 3 0 0; 2 4 -1 0; 3 3 0 0; 3 4 -1 0; 4"
+        "0 0 0 0; 0 3 3 0; 0 2 3 0; 3 3 1 0; 3 2 1 0; "
+        "2 4 4 0; 2 1 4 0; 4 4 2 0; 4 1 2 0; 1 1 0 0; 1 5 -1 0; 5"
     )
     silent = graphs.labels == 0
     assert graphs.kind[silent].eq(1).all()
     assert not graphs.is_start[silent].any()
 
 
+def test_skips_are_arcs_past_units():
+    """Three units; the odds of a skip are 1 to e: leaving out n units scores -n."""
+    rate = 1 / (1 + math.e)
+    graphs = MlFsaCompiler(3, "single", skip=True, skip_rate=rate).compile([[0, 1, 2]])
+    arcs = [
+        (*arc[:3], round(float(score), 5), *rest)
+        for arc, score, *rest in zip(
+            graphs.arcs.values().tolist(),
+            graphs.scores,
+            graphs.skipped_before_pos.tolist(),
+            graphs.skipped_pos.tolist(),
+            graphs.num_skipped.tolist(),
+        )
+    ]
+    # Source, target, column, score, units left out (-1: none) and their number.
+    assert [arc for arc in arcs if arc[-1]] == [
+        (0, 5, 5, -1.0, -1, 0, 1),
+        (0, 2, 5, -1.0, -1, 0, 1),
+        (0, 6, 6, -2.0, 0, 1, 2),
+        (0, 3, 6, -2.0, 0, 1, 2),
+        (1, 6, 6, -1.0, -1, 1, 1),
+        (1, 3, 6, -1.0, -1, 1, 1),
+        (1, 7, -1, -2.0, 1, 2, 2),
+        (2, 7, -1, -1.0, -1, 2, 1),
+    ]
+    without = MlFsaCompiler(3, "single").compile([[0, 1, 2]])
+    assert len(arcs) - 8 == without.num_arcs
+
+
+def test_fillers_stand_beside_junctions():
+    """Columns 3 and 4 are start and hold of a filler; its odds are 1 to e."""
+    rate = 1 / (1 + math.e)
+    graphs = MlFsaCompiler(1, "single", filler=True, filler_rate=rate).compile([[0]])
+    assert _arcs(graphs[0]) == _sorted(
+        "0 2 2 0; 0 1 2 0; 2 2 1 0; 2 1 1 0; 1 5 -1 0; 5; "
+        "0 3 3 -1; 0 0 3 -1; 3 3 4 0; 3 0 4 0; 1 4 3 -1; 1 1 3 -1; 4 4 4 0; 4 1 4 0"
+    )
+
+
+@pytest.mark.parametrize("skip", [False, True])
+@pytest.mark.parametrize("detours", [{}, {"silence": True, "filler": True}])
+def test_arcs_grow_linearly(detours, skip):
+    """Competitors, states and units each add a constant number of arcs."""
+
+    def arcs(units, states, competitors):
+        lists = [[(unit + i) % 9 for i in range(1, competitors + 1)] for unit in range(9)]
+        compiler = MlFsaCompiler(9, "substitution", states, skip=skip, competitors=lists, **detours)
+        return compiler.compile([[unit % 9 for unit in range(units)]]).num_arcs
+
+    steps = [
+        np.diff([arcs(units, 2, 3) for units in range(3, 9)]),
+        # A unit of one state may last one frame, which takes arcs of their own.
+        np.diff([arcs(5, states, 3) for states in range(2, 7)]),
+        np.diff([arcs(5, 2, competitors) for competitors in range(9)]),
+        np.diff([arcs(5, 1, competitors) for competitors in range(9)]),
+    ]
+    for step in steps:
+        assert len(set(step.tolist())) == 1, steps
+
+
 def test_graphs_are_valid_k2():
     """Arcs are sorted by state, all states are of use, attributes are int32."""
-    for seed in range(8):
+    for seed in range(48):
         case = random_case(
-            seed, silence=seed % 2 > 0, alternatives=seed % 4 > 1, states=1 + seed // 4
+            seed,
+            ("single", "ml", "substitution")[seed // 16],
+            silence=seed % 2 > 0,
+            alternatives=seed % 4 > 1,
+            states=1 + seed // 4 % 2,
+            skip=seed // 8 % 2 > 0,
+            filler=seed % 3 > 0,
+            competitors="table",
         )
         graphs = case.graphs()
         for index in range(len(case.utterances)):
@@ -210,6 +299,7 @@ def test_attributes_survive_intersection_and_shortest_path(device):
             ],
         }
         expected["num_skipped"] = [0] * len(expected["unit"])
+        expected["skipped_pos"] = expected["skipped_before_pos"] = [-1] * len(expected["unit"])
         assert set(expected) == set(ARC_ATTRIBUTES)
         for name, values in expected.items():
             assert getattr(path, name).tolist()[:-1] == values, name

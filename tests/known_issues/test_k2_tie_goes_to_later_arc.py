@@ -7,6 +7,7 @@ where nothing speaks for a mispronunciation, none is reported.
 from __future__ import annotations
 
 import k2
+import pytest
 import torch
 
 from mlvae.fsa import MlFsaCompiler, best_path
@@ -23,28 +24,33 @@ def test_k2_takes_the_later_arc(device):
         assert path.labels.tolist() == [second, -1]
 
 
-def test_correct_arcs_come_later():
-    """At every state, and into every state: later among leaving and among entering arcs."""
-    words = [[[[0, 1], [1]], [[1], [1, 0]]]]
-    for states in (1, 2):
-        for silence in (False, True):
-            compiler = MlFsaCompiler(2, "ml", states_per_unit=states, silence=silence)
-            graphs = compiler.compile(words)
-            arcs = graphs.arcs.values().tolist()
-            wrong = graphs.is_mispronounced.tolist()
-            slot = graphs.unit_pos.tolist()
-            starts = graphs.is_start.tolist()
-            entered = {}
-            for index, (source, _, _, _) in enumerate(arcs):
-                if starts[index]:
-                    entered.setdefault((source, slot[index]), []).append(wrong[index])
-            assert entered
-            assert all(kinds == [1, 0] for kinds in entered.values())
+@pytest.mark.parametrize("topology", ["ml", "substitution"])
+@pytest.mark.parametrize("states", [1, 2])
+@pytest.mark.parametrize("options", [{}, {"silence": True}, {"skip": True, "filler": True}])
+def test_correct_arcs_come_later(topology, states, options):
+    """Of each unit, among the arcs that enter a state with the same past.
+
+    k2 goes through arcs by source state, so the states of the correct branch must be later, too.
+    """
+    compiler = MlFsaCompiler(2, topology, states_per_unit=states, **options)
+    graphs = compiler.compile([[[[0, 1], [1]], [[1], [1, 0]]]])
+    names = ("unit_pos", "is_start", "skipped_pos", "skipped_before_pos", "is_mispronounced")
+    groups = {}
+    for (source, target, _, _), slot, starts, *skipped, wrong in zip(
+        graphs.arcs.values().tolist(), *(getattr(graphs, name).tolist() for name in names)
+    ):
+        if slot >= 0:
+            past = (source, *skipped) if starts else ()
+            groups.setdefault((slot, target, *past), []).append(wrong)
+    assert any(len(set(group)) == 2 for group in groups.values())
+    for key, group in groups.items():
+        assert group == sorted(group, reverse=True), key
 
 
-def test_undecided_scores_report_nothing(device):
+@pytest.mark.parametrize("topology", ["ml", "substitution"])
+def test_undecided_scores_report_nothing(topology, device):
     """All words, pronunciations, cuts and branches score the same."""
-    compiler = MlFsaCompiler(2, "ml")
+    compiler = MlFsaCompiler(2, topology)
     half = torch.full((1, 7, 2), 0.5, device=device).log()
     emissions = compiler.emissions(
         half, torch.tensor([7]), log_prior=half[0, 0], log_boundary=half, log_correctness=half
