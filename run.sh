@@ -24,6 +24,7 @@ stop_stage=6        # last stage to run
 config=small        # a file of recipes/RECIPE/conf, without .yaml
 data_dir=data       # stages 0 to 2 write to DATA_DIR/CORPUS
 exp_dir=exp         # stages 3 to 6 write to EXP_DIR/RECIPE/CORPUS/CONFIG
+systems="ml-vae ml-vae-sub"  # systems to train and compare, separated by spaces
 device=auto         # auto, cpu or cuda
 seed=0              # of everything random
 # end options
@@ -84,6 +85,7 @@ run_stage() {
 }
 
 model_options=(--data-dir "$data" --exp-dir "$exp" --config "$conf" --device "$device" --seed "$seed")
+system_options=("${model_options[@]}" --systems "$systems")
 
 run_stage 0 prepare "recipes/$recipe/prepare.py" --corpus "$corpus" --data-dir "$data" --seed "$seed" \
   ${corpus_dir:+--corpus-dir "$corpus_dir"} ${split:+--split "$split"} \
@@ -91,6 +93,6 @@ run_stage 0 prepare "recipes/$recipe/prepare.py" --corpus "$corpus" --data-dir "
 run_stage 1 fbank local/fbank.py --data-dir "$data"
 run_stage 2 units local/units.py --data-dir "$data"
 run_stage 3 align local/align.py "${model_options[@]}"
-run_stage 4 train local/train.py "${model_options[@]}"
-run_stage 5 localize local/localize.py "${model_options[@]}"
+run_stage 4 train local/train.py "${system_options[@]}"
+run_stage 5 localize local/localize.py "${system_options[@]}"
 run_stage 6 score local/score.py --data-dir "$data" --exp-dir "$exp" --seed "$seed"

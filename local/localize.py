@@ -13,11 +13,9 @@ from mlvae.data.dataset import UnitDataset, load_cuts, usable_cuts
 from mlvae.data.manifests import write_manifest
 from mlvae.data.units import UnitTable
 from mlvae.device import select_device
-from mlvae.em.checkpoint import load_model
-from mlvae.localize import localize
-from mlvae.nn import MlVae
 from mlvae.report.textgrid import write_textgrid
 from mlvae.stage import StageReport
+from mlvae.systems import load_system, localize_with, without_generator
 
 TIERS = ["fa", "mlvae", "mlvae_heard"]
 
@@ -35,21 +33,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not len(cuts):
             raise ValueError("no aligned test cuts: look at stage 3")
         dataset = UnitDataset(table, deltas=config.deltas)
-        num_features = dataset.features(cuts[0]).shape[1]
-        model = MlVae(num_features, len(table), config.silence, config.model)
-        load_model(options.exp_dir / "ml-vae" / "model.safetensors", model)
-        localized, short = localize(model.to(device), cuts, dataset, config.train.decoding, device)
+        systems = {}
+        for name in options.systems:
+            folder = options.exp_dir / name
+            systems[name] = load_system(name, config, cuts, dataset, folder, device)
+        if "ml-vae-sub" in systems:
+            systems["ml-vae-sub-no-generator"] = without_generator(systems["ml-vae-sub"])
+        short: dict[str, list[str]] = {}
+        for name, system in systems.items():
+            localized, too_short = localize_with(system, cuts, dataset, device)
+            for cut_id in too_short:
+                short.setdefault(cut_id, []).append(name)
+            folder = options.exp_dir / name
+            write_manifest(folder / "cuts_test.jsonl.gz", localized)
+            for cut in localized:
+                write_textgrid(cut, folder / "textgrids" / f"{cut.id}.TextGrid", TIERS)
     except (ValueError, OSError) as error:
         if report.skipped:
             report.finish()
         print(f"localize.py: {error}", file=sys.stderr)
         return 1
-    write_manifest(options.exp_dir / "cuts_test.jsonl.gz", localized)
-    for cut in localized:
-        write_textgrid(cut, options.exp_dir / "textgrids" / f"{cut.id}.TextGrid", TIERS)
-        report.done()
-    for name in short:
-        report.skip(name, "too short: fewer frames than units")
+    report.done(len(cuts) - len(short))
+    for cut_id, names in short.items():
+        report.skip(cut_id, f"too short for its units in {', '.join(names)}")
     return report.finish()
 
 

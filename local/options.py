@@ -8,16 +8,19 @@ from pathlib import Path
 
 from jsonargparse import ArgumentParser
 
+from mlvae.config import SYSTEMS
+
 
 @dataclass
 class ModelOptions:
-    """Folders, configuration, device and seed of a stage that uses a model."""
+    """Folders, configuration, device, seed and systems of a stage that uses a model."""
 
     data_dir: Path
     exp_dir: Path
     config: Path
     device: str
     seed: int
+    systems: list[str]
 
 
 def parse_model_options(
@@ -30,5 +33,10 @@ def parse_model_options(
     parser.add_argument("--config", type=Path, required=True, help="YAML file of the recipe")
     parser.add_argument("--device", type=str, default="auto", help="auto, cpu or cuda")
     parser.add_argument("--seed", type=int, default=0, help="of everything random")
+    parser.add_argument(
+        "--systems", type=str, default=" ".join(SYSTEMS), help="systems, separated by spaces"
+    )
     args = parser.parse_args(argv)
-    return ModelOptions(args.data_dir, args.exp_dir, args.config, args.device, args.seed)
+    return ModelOptions(
+        args.data_dir, args.exp_dir, args.config, args.device, args.seed, args.systems.split()
+    )

@@ -9,7 +9,29 @@ from jsonargparse import ArgumentParser
 
 from mlvae.align import AlignConfig
 from mlvae.em import TrainConfig
+from mlvae.em.calibration import CalibrationConfig
 from mlvae.nn import MlVaeConfig
+
+
+@dataclass
+class SystemConfig:
+    """What one trained system is told.
+
+    Attributes:
+        model: sizes of the networks.
+        train: training, and the acceptor that is searched.
+        calibration: how the acoustic scale is chosen after training.
+        refine_edges: whether what was heard is aligned once more by a narrow model.
+    """
+
+    model: MlVaeConfig = field(default_factory=MlVaeConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
+    refine_edges: bool = False
+
+
+def _substitution() -> SystemConfig:
+    return SystemConfig(train=TrainConfig(topology="substitution"))
 
 
 @dataclass
@@ -20,16 +42,30 @@ class RecipeConfig:
         deltas: whether deltas and delta-deltas are appended to the FBANK for ML-VAE (not for
             forced alignment, which must see little around a frame).
         silence: whether silence is optional at edges and between words.
-        align: forced alignment.
-        model: sizes of ML-VAE.
-        train: training of ML-VAE.
+        align: forced alignment, and the alignment of what was heard.
+        ml_vae: the paper's system.
+        ml_vae_sub: the same modules over an acceptor with one path per competitor.
     """
 
     deltas: bool = False
     silence: bool = False
     align: AlignConfig = field(default_factory=AlignConfig)
-    model: MlVaeConfig = field(default_factory=MlVaeConfig)
-    train: TrainConfig = field(default_factory=TrainConfig)
+    ml_vae: SystemConfig = field(default_factory=SystemConfig)
+    ml_vae_sub: SystemConfig = field(default_factory=_substitution)
+
+    def system(self, name: str) -> SystemConfig:
+        """Configuration of the system ``ml-vae`` or ``ml-vae-sub``.
+
+        Raises:
+            ValueError: there is no such system.
+        """
+        if name not in SYSTEMS:
+            raise ValueError(f"there is no system {name!r}; there are: {', '.join(SYSTEMS)}")
+        return getattr(self, name.replace("-", "_"))
+
+
+#: Systems that stage 4 can train.
+SYSTEMS = ("ml-vae", "ml-vae-sub")
 
 
 def load_config(path: Path) -> RecipeConfig:

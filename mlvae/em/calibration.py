@@ -1,9 +1,9 @@
 """The acoustic scale, chosen without labels: how well are units found that were corrupted?
 
 Frames of a unit are far from independent, so that products of their likelihood ratios are too sure
-of themselves. One factor on the log-ratios mends that. It is chosen on held-out cuts whose canonical
-units are replaced at random: the maker of an error knows where it is. Units that the model calls
-mispronounced before anything was replaced are left out, as their labels cannot be trusted.
+of themselves. One factor on the log-ratios mends that. It is chosen on held-out cuts whose
+canonical units are replaced at random: the maker of an error knows where it is. Units that the
+model calls mispronounced before anything was replaced are left out: their labels may be wrong.
 """
 
 from __future__ import annotations

@@ -1,0 +1,223 @@
+"""A system from end to end: train it in its folder, and localise with what lies there."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+from lhotse import CutSet
+
+from mlvae.align import Aligner
+from mlvae.config import RecipeConfig
+from mlvae.data.dataset import UnitDataset
+from mlvae.device import num_parameters, seed_everything
+from mlvae.em import Decoding, EStep, Trainer
+from mlvae.em.calibration import choose_scale
+from mlvae.em.checkpoint import load_model, save_model
+from mlvae.em.estep import search_compiler
+from mlvae.localize import localize, with_units
+from mlvae.nn import MlVae
+from mlvae.stage import log
+
+
+@dataclass
+class System:
+    """A trained system.
+
+    Attributes:
+        model: the networks.
+        topology: the acceptor that is searched.
+        decoding: how posteriors become scores.
+        edges: aligns what was heard; None where the path's own edges are kept.
+    """
+
+    model: MlVae
+    topology: str
+    decoding: Decoding
+    edges: Aligner | None
+
+
+def train_system(
+    name: str,
+    config: RecipeConfig,
+    train_cuts: CutSet,
+    valid_cuts: CutSet,
+    dataset: UnitDataset,
+    folder: Path,
+    device: torch.device,
+    seed: int,
+) -> dict:
+    """Train a system, choose its scale, and train the aligner of its edges.
+
+    Args:
+        name: ``ml-vae`` or ``ml-vae-sub``.
+        config: of the recipe.
+        train_cuts: training cuts with features and the tier ``fa``.
+        valid_cuts: held-out cuts with features.
+        dataset: gives features and units.
+        folder: where to write; a killed training goes on from what lies there.
+        device: where to run.
+        seed: of everything random.
+
+    Returns:
+        What ``training.json`` says.
+
+    Raises:
+        ValueError: there is no such system.
+    """
+    settings = config.system(name)
+    model = new_model(name, config, train_cuts, dataset, seed)
+    log(f"{name}: {num_parameters(model)} parameters on {device}")
+    setup = {
+        "deltas": config.deltas,
+        "silence": config.silence,
+        "align": asdict(config.align),
+        "model": asdict(settings.model),
+    }
+    trainer = Trainer(
+        model,
+        train_cuts,
+        valid_cuts,
+        dataset,
+        dataset.table,
+        settings.train,
+        folder,
+        device,
+        seed,
+        setup,
+    )
+    training = trainer.fit()
+    path = folder / "model.safetensors"
+    metadata = load_model(path, model)
+    decoding, losses = choose_scale(
+        model,
+        valid_cuts,
+        dataset,
+        settings.train.topology,
+        settings.train.decoding,
+        settings.calibration,
+        device,
+        seed,
+    )
+    metadata["decoding"] = asdict(decoding)
+    save_model(path, model, metadata)
+    if losses:
+        log(f"{name}: acoustic scale {decoding.acoustic_scale} by {losses}")
+        training["scale_log_loss"] = losses
+    training["acoustic_scale"] = decoding.acoustic_scale
+    training["num_params_without_generator"] = num_parameters(model) - num_parameters(
+        model.generator
+    )
+    if settings.refine_edges:
+        system = System(model.to(device), settings.train.topology, decoding, None)
+        edges = train_edges(system, config, train_cuts, dataset, device, seed)
+        edges["aligner"].save(folder / "edges.safetensors")
+        training["num_params"] += edges["num_params"]
+        training["num_params_without_generator"] += edges["num_params"]
+        training["training_seconds"] += edges["training_seconds"]
+    return training
+
+
+def train_edges(
+    system: System,
+    config: RecipeConfig,
+    cuts: CutSet,
+    dataset: UnitDataset,
+    device: torch.device,
+    seed: int,
+) -> dict:
+    """Train an aligner on what the system heard in the training cuts.
+
+    Returns:
+        The ``aligner``, its ``num_params`` and ``training_seconds``.
+    """
+    search = EStep(
+        search_compiler(system.model, system.topology), cuts, dataset, config.align.search_frames
+    )
+    found = search.run(system.model, system.decoding, device).spans
+    heard = CutSet.from_cuts(
+        with_units(
+            cut,
+            [
+                dataset.table.symbols[span.heard if span.heard >= 0 else span.unit]
+                for span in found[cut.id]
+                if span.kind == "unit" and not span.is_deleted
+            ],
+        )
+        for cut in cuts
+        if cut.id in found
+    )
+    states = config.align.model.states_per_unit
+    long_enough = heard.filter(
+        lambda cut: 0 < states * len(cut.supervisions[0].custom["units"]) <= cut.num_frames
+    )
+    plain = UnitDataset(dataset.table)
+    num_features = plain.features(cuts[0]).shape[1]
+    aligner = Aligner(num_features, len(dataset.table), config.silence, config.align, device)
+    training = aligner.train(long_enough.to_eager(), plain, seed)
+    return {
+        "aligner": aligner,
+        "num_params": training["num_params"],
+        "training_seconds": training["training_seconds"],
+    }
+
+
+def load_system(
+    name: str,
+    config: RecipeConfig,
+    cuts: CutSet,
+    dataset: UnitDataset,
+    folder: Path,
+    device: torch.device,
+) -> System:
+    """Read a trained system.
+
+    Raises:
+        ValueError: it has not been trained, or with another configuration; names the file.
+    """
+    settings = config.system(name)
+    model = new_model(name, config, cuts, dataset, seed=0)
+    metadata = load_model(folder / "model.safetensors", model)
+    decoding = Decoding(**metadata.get("decoding", asdict(settings.train.decoding)))
+    edges = None
+    if settings.refine_edges:
+        num_features = UnitDataset(dataset.table).features(cuts[0]).shape[1]
+        edges = Aligner(num_features, len(dataset.table), config.silence, config.align, device)
+        edges.load(folder / "edges.safetensors")
+    return System(model.to(device), settings.train.topology, decoding, edges)
+
+
+def localize_with(
+    system: System, cuts: CutSet, dataset: UnitDataset, device: torch.device
+) -> tuple[CutSet, list[str]]:
+    """Add the tiers of a system; see :func:`mlvae.localize.localize`."""
+    return localize(
+        system.model,
+        cuts,
+        dataset,
+        system.decoding,
+        device,
+        topology=system.topology,
+        edges=system.edges,
+    )
+
+
+def without_generator(system: System) -> System:
+    """The same system with the stored rate of mispronunciations in place of q(pi)."""
+    return replace(system, decoding=replace(system.decoding, use_correctness=False))
+
+
+def new_model(
+    name: str, config: RecipeConfig, cuts: CutSet, dataset: UnitDataset, seed: int
+) -> MlVae:
+    """The networks of a system, initialised by the seed."""
+    settings = config.system(name)
+    seed_everything(seed)
+    return MlVae(
+        dataset.features(cuts[0]).shape[1],
+        len(dataset.table),
+        config.silence,
+        settings.model,
+        settings.train.states_per_unit,
+    )
