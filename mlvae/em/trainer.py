@@ -322,7 +322,7 @@ class Trainer:
         cuts = self.train_cuts.filter(lambda cut: cut.id in spans).to_eager()
         sampler = make_sampler(cuts, self.config.max_frames, shuffle=True, seed=self.seed)
         sampler.set_epoch(epoch)
-        bar = tqdm(total=len(cuts), desc=name, unit="cut", leave=False, mininterval=1.0)
+        bar = tqdm(total=len(cuts), desc=name, unit="cut", leave=False, disable=None)
         with bar:
             for batch_cuts in sampler:
                 batch = self.dataset[batch_cuts]

@@ -8,7 +8,7 @@ without a span.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,11 @@ from lhotse import MonoCut, SupervisionSegment, SupervisionSet
 
 from mlvae.score.metrics import Outcomes, interval_iou
 from mlvae.tiers import has_tier, tier
+
+#: What a tier of heard symbols says where the system cannot tell, and where a unit was left out.
+UNKNOWN, LEFT_OUT = "*", "-"
+# Sums of many path probabilities may leave 0..1 by this much.
+ROUNDING = 1e-4
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,11 @@ class SystemAnswer:
         num_params: Number of trained parameters, or None where the row has no model.
         training_seconds: Seconds that training took, or None.
         missing: Ids of utterances without an answer; their units are not flagged and have no span.
+        probabilities: (N,) float64, P(mispronounced), NaN for the units of missing utterances;
+            None where the system gives none.
+        heard: N symbols that the system heard: those of ``UNKNOWN`` and ``LEFT_OUT`` name no unit,
+            and ``UNKNOWN`` also stands for the units of missing utterances; None where the system
+            says of no unit what was heard.
     """
 
     name: str
@@ -93,6 +103,8 @@ class SystemAnswer:
     num_params: int | None = None
     training_seconds: float | None = None
     missing: tuple[str, ...] = ()
+    probabilities: np.ndarray | None = None
+    heard: tuple[str, ...] | None = None
 
 
 def read_truth(path: Path, split: str = "test") -> Truth:
@@ -159,7 +171,6 @@ def tier_answer(
     cuts: Iterable[MonoCut],
     spans: str,
     heard: str | None = None,
-    flag_all: bool = False,
     num_params: int | None = None,
     training_seconds: float | None = None,
 ) -> SystemAnswer:
@@ -172,18 +183,20 @@ def tier_answer(
             a cut, or whose cut lacks a tier, is missing.
         spans: The tier with one item per canonical unit: its symbol and where it was found.
         heard: The tier with what was heard; a unit is flagged where its symbol differs from that
-            in ``spans``. None: nothing is flagged.
-        flag_all: Flag every unit that has an answer, whatever ``heard`` says.
+            in ``spans``, and the score of its item in ``spans`` is P(mispronounced) (left out by
+            systems that have none). None: nothing is flagged.
         num_params: Passed on.
         training_seconds: Passed on.
 
     Raises:
-        ValueError: A cut is not in the truth or occurs twice, or its units are not those of the
-            truth; names the utterance.
+        ValueError: A cut is not in the truth or occurs twice, its units are not those of the
+            truth, or a P(mispronounced) is missing or outside 0..1; names the utterance.
     """
     place = {utterance: index for index, utterance in enumerate(truth.utterances)}
     starts, ends = np.zeros_like(truth.starts), np.zeros_like(truth.ends)
     flags = np.zeros(len(starts), dtype=bool)
+    probabilities = np.full(len(starts), np.nan)
+    symbols_heard = [UNKNOWN] * len(starts)
     answered: set[str] = set()
     for cut in cuts:
         if cut.id not in place:
@@ -205,9 +218,61 @@ def tier_answer(
             )
         starts[begin:end] = [item.start for item in items]
         ends[begin:end] = [item.end for item in items]
-        flags[begin:end] = [flag_all or a.symbol != b.symbol for a, b in zip(items, said)]
+        if heard is None:
+            continue
+        flags[begin:end] = [a.symbol != b.symbol for a, b in zip(items, said)]
+        symbols_heard[begin:end] = [item.symbol for item in said]
+        scores = np.array([item.score for item in items], dtype=np.float64)
+        if not np.isnan(scores).all():
+            if not ((scores >= -ROUNDING) & (scores <= 1 + ROUNDING)).all():
+                raise ValueError(
+                    f"{name}: utterance {cut.id} has a P(mispronounced) that is missing or outside "
+                    f"0..1 in tier {spans}: {scores.tolist()}"
+                )
+            probabilities[begin:end] = np.clip(scores, 0.0, 1.0)
     missing = tuple(utterance for utterance in truth.utterances if utterance not in answered)
-    return SystemAnswer(name, starts, ends, flags, num_params, training_seconds, missing)
+    without = np.isnan(probabilities).all()
+    answer = SystemAnswer(
+        name,
+        starts,
+        ends,
+        flags,
+        num_params,
+        training_seconds,
+        missing,
+        probabilities=None if without else probabilities,
+        heard=None if heard is None else tuple(symbols_heard),
+    )
+    if not without and np.isnan(probabilities[answered_units(truth, answer)]).any():
+        raise ValueError(f"{name}: some utterances have P(mispronounced) in {spans}, others not")
+    return answer
+
+
+def answered_units(truth: Truth, answer: SystemAnswer) -> np.ndarray:
+    """(N,) bool: the unit's utterance has an answer."""
+    missing = set(answer.missing)
+    answered = np.array([utterance not in missing for utterance in truth.utterances])
+    return answered[truth.utterance]
+
+
+def flag_all_answer(name: str, truth: Truth, answer: SystemAnswer) -> SystemAnswer:
+    """Flag every unit that has an answer, on the spans of this answer."""
+    flags = answered_units(truth, answer)
+    return replace(answer, name=name, flags=flags, probabilities=None, heard=None)
+
+
+def threshold_answer(name: str, answer: SystemAnswer, threshold: float = 0.5) -> SystemAnswer:
+    """Flag the units of this answer whose P(mispronounced) is above a threshold.
+
+    What was heard is left out: it goes with the flags of the best path.
+
+    Raises:
+        ValueError: The answer has no P(mispronounced).
+    """
+    if answer.probabilities is None:
+        raise ValueError(f"{answer.name} has no P(mispronounced)")
+    flags = answer.probabilities > threshold
+    return replace(answer, name=name, flags=flags, probabilities=None, heard=None)
 
 
 def outcomes(truth: Truth, answer: SystemAnswer) -> Outcomes:
@@ -218,3 +283,48 @@ def outcomes(truth: Truth, answer: SystemAnswer) -> Outcomes:
         iou=interval_iou(answer.starts, answer.ends, truth.starts, truth.ends),
         utterance=truth.utterance,
     )
+
+
+def known_probabilities(truth: Truth, answer: SystemAnswer) -> tuple[np.ndarray, np.ndarray] | None:
+    """P(mispronounced) of the M units that have an answer, and what is true of them.
+
+    Returns:
+        (M,) float64 and (M,) bool; None where the system gives no P(mispronounced).
+    """
+    if answer.probabilities is None:
+        return None
+    answered = answered_units(truth, answer)
+    return answer.probabilities[answered], truth.positive[answered]
+
+
+@dataclass(frozen=True)
+class HeardAccuracy:
+    """How often a system names what was said in place of a unit.
+
+    Attributes:
+        share: Of the named ones the share that is right, 0..1.
+        num_named: Number of substituted units that are flagged and for which a unit is named.
+    """
+
+    share: float
+    num_named: int
+
+
+def heard_accuracy(truth: Truth, answer: SystemAnswer) -> HeardAccuracy | None:
+    """Compare what was heard with what was said, where a substitution was rightly flagged.
+
+    Units count that were replaced by another unit and are flagged, if the system names a unit for
+    them: not where it heard ``UNKNOWN`` or ``LEFT_OUT``.
+
+    Returns:
+        The accuracy; None where no unit counts.
+    """
+    if answer.heard is None:
+        return None
+    nameless = {UNKNOWN, LEFT_OUT}
+    right = [
+        heard == said
+        for heard, said, hit in zip(answer.heard, truth.perceived, truth.positive & answer.flags)
+        if hit and heard not in nameless and said not in nameless
+    ]
+    return HeardAccuracy(float(np.mean(right)), len(right)) if right else None
