@@ -101,7 +101,9 @@ class Aligner:
         ]
         scores = []
         optimizer = torch.optim.Adam(self.model.parameters(), lr=self.config.learning_rate)
-        rounds = tqdm(range(self.config.rounds), desc="align", unit="round", leave=False, disable=None)
+        rounds = tqdm(
+            range(self.config.rounds), desc="align", unit="round", leave=False, disable=None
+        )
         for number in rounds:
             target = torch.cat(targets)
             self._set_prior(target)

@@ -11,17 +11,19 @@ another recipe, or import it. A whole use of it:
     ...     print([(span.unit, span.start, span.end, span.mispronounced) for span in spans])
 
 The graph is explained in :mod:`mlvae.fsa.compiler`, its scores in
-:mod:`mlvae.fsa.emissions`.
+:mod:`mlvae.fsa.emissions`, and how many utterances go into a batch in :mod:`mlvae.fsa.plan`.
 """
 
 from .compiler import MlFsaCompiler
 from .emissions import Emissions
 from .lattices import too_short
 from .layout import ColumnLayout
+from .plan import MAX_CELLS, plan_batches
 from .search import UnitPosteriors, best_columns, best_path, posteriors, total_scores
 from .spans import UnitSpan
 
 __all__ = [
+    "MAX_CELLS",
     "ColumnLayout",
     "Emissions",
     "MlFsaCompiler",
@@ -29,6 +31,7 @@ __all__ = [
     "UnitSpan",
     "best_columns",
     "best_path",
+    "plan_batches",
     "posteriors",
     "too_short",
     "total_scores",

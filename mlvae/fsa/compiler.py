@@ -12,15 +12,18 @@ symbols R and W (said right or wrong), c and c* (what is emitted), H (hold) and 
 
 Six symbols a unit, of which only c and c* consume a frame, do not suit k2: its intersection with a
 matrix of emissions takes one frame an arc and knows no epsilon. What is built here is the
-frame-synchronous form of the same acceptor. A state says which branch the *last* frame was in, an
-arc consumes one frame, and the arc's label is an emission column that holds the product of the
-paper's weights for that frame::
+frame-synchronous form of the same acceptor. An arc consumes one frame, and its label is an emission
+column that holds the product of the paper's weights for that frame. Units meet in junctions::
 
-        start(c)                         hold(c)  = q(y=c)/p(c)      * q(b=0)
-       .------->(correct)--.  self-loop  start(c) = q(y=c)/p(c)      * q(b=1) * q(pi=0)
-    ...                     ...
-       '------->(mismatch)-'  self-loop  hold(c*)  = q(y!=c)/p(!c)   * q(b=0)
-        start(c*)                        start(c*) = q(y!=c)/p(!c)   * q(b=1) * q(pi=1)
+         start(c)          hold(c)        hold(c)   = q(y=c)/p(c)   * q(b=0)
+       .--------->(correct)--------.      start(c)  = q(y=c)/p(c)   * q(b=1) * q(pi=0)
+      (J)    (self-loop: hold)    (J')
+       '--------->(mismatch)-------'      hold(c*)  = q(y!=c)/p(!c) * q(b=0)
+         start(c*)         hold(c*)       start(c*) = q(y!=c)/p(!c) * q(b=1) * q(pi=1)
+
+A unit of one frame is an arc start(c) or start(c*) from J to J'. Topology ``substitution`` has one
+branch for each unit k that may be spoken instead, with the states and hold(k) of that unit and
+start(k) with q(pi=1), and log p(heard k | canonical c, mispronounced) as score of its start arcs.
 
 From one form to the other: a stretch of n frames of unit c, read along the arcs
 ``start hold ... hold``, is the paper's ``R c (H c)^(n-1) S`` (or ``W c* (H c*)^(n-1) S``). The
@@ -64,12 +67,15 @@ class MlFsaCompiler:
         silence: whether optional silence is allowed at both edges and between words. The
             posteriors then have one more column, the last. In a plain unit list every unit counts
             as a word, so silence may stand between any two.
-        skip: whether units may be left out (deletions), at most two in a row.
-        filler: whether sounds that belong to no unit (additions) may stand between units and at
-            the edges.
+        skip: whether units may be left out (deletions), at most two in a row; a silence behind the
+            last units of a word begins a new row. Silence and fillers beside units left out stand
+            before them, for counting once, unless only the end of a word has room for silence.
+        filler: whether sounds that belong to no unit (additions) may stand between units, also
+            inside words, and at the edges; any number of them.
         competitors: for ``substitution``, what may be spoken in place of each unit: None for every
             other unit alike, N lists of units, or an (N, N) table of log p(heard | canonical,
-            mispronounced) with -inf where it cannot be. It is the score of entering a branch.
+            mispronounced) with -inf where it cannot be, whose diagonal is not read. It is the score
+            of entering a branch. A unit without competitors cannot be mispronounced.
         skip_rate: P(a unit is left out); its log-odds are the score of leaving it out.
         filler_rate: P(a filler at a point between units); its log-odds are the score of one.
 

@@ -135,7 +135,7 @@ def make_emissions(
     segments = torch.zeros(batch, 3, dtype=torch.int32)
     segments[:, 0] = order
     # k2 refuses empty segments. One frame stands in for none; what is found on it is dropped,
-    # because every unit needs a frame and such an utterance is reported as too short.
+    # because every graph needs a frame and such an utterance is reported as too short.
     segments[:, 2] = num_frames[order].clamp(min=1)
     return Emissions(k2.DenseFsaVec(columns, segments), order, num_frames, layout, list(names))
 

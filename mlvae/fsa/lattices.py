@@ -15,7 +15,7 @@ from .emissions import Emissions
 BEST_PATH_BEAM = 1.0
 WIDER_BEAMS = (10.0, 1e3, 1e6)
 
-_INT32_MAX = 2**31 - 1
+INT32_MAX = 2**31 - 1
 
 
 def too_short(graphs: k2.Fsa, emissions: Emissions) -> list[int]:
@@ -57,10 +57,10 @@ def prepared(graphs: k2.Fsa, emissions: Emissions) -> tuple[k2.Fsa, k2.Fsa]:
 def _check_size(graphs: k2.Fsa, emissions: Emissions) -> None:
     splits = arc_row_splits(graphs)
     cells = int(((splits[1:] - splits[:-1]) * (emissions.num_frames + 1)).sum())
-    if cells > _INT32_MAX:
+    if cells > INT32_MAX:
         raise ValueError(
-            f"the batch is too large for k2: {cells} arcs x frames, at most {_INT32_MAX}; "
-            f"split its {len(emissions.order)} utterances"
+            f"the batch is too large for k2: {cells} arcs x frames, at most {INT32_MAX}; "
+            f"split its {len(emissions.order)} utterances, as plan_batches does"
         )
 
 

@@ -27,13 +27,15 @@ class UnitPosteriors:
     Attributes:
         unit: int64 (n,), the canonical unit of each slot.
         word: int64 (n,), its word.
-        used: (n,), P(the slot's pronunciation is the one spoken); 1 without alternatives.
+        used: (n,), P(the slot's pronunciation is the one spoken); 1 without alternatives. A word
+            that is left out altogether counts once for each of its pronunciations.
         mispronounced: (n,), P(used and mispronounced); divide by ``used`` for the conditional.
         deleted: (n,), P(used and left out); 0 without skip arcs. It is no part of
             ``mispronounced``.
         heard: (n, N), P(used and spoken as that unit); rows sum to ``used`` minus ``deleted``, and
             for topology ``ml`` to less, as its mispronounced branch cannot say what was spoken.
-        occupancy: (T, n) on request, P(frame belongs to slot); rows sum to 1 minus P(silence).
+        occupancy: (T, n) on request, P(frame belongs to slot); rows sum to 1 minus P(silence) and
+            P(filler).
         frame_mispronounced: (T,) on request, P(frame belongs to a mispronounced unit).
     """
 
@@ -84,8 +86,9 @@ def best_columns(graphs: k2.Fsa, emissions: Emissions) -> torch.Tensor:
 
     Returns:
         int64 (B, max(num_frames)) on CPU, in the caller's order: ``unit * states_per_unit +
-        state``, or ``num_units * states_per_unit`` for silence; -1 in frames of a mispronounced
-        unit, in padding, and throughout utterances that :func:`best_path` has no spans for.
+        state`` of the unit that was heard, or ``num_units * states_per_unit`` for silence; -1 where
+        the path cannot say what was spoken (the mispronounced branch of topology ``ml``, fillers),
+        in padding, and throughout utterances that :func:`best_path` has no spans for.
 
     Raises:
         ValueError: as :func:`best_path`.
@@ -127,16 +130,16 @@ def posteriors(
         lattice = k2.intersect_dense(
             bare, emissions.dense, output_beam=output_beam, frame_idx_name="frame"
         )
-        arc_posterior = lattice.get_arc_post(use_double_scores=True, log_semiring=True).exp()
+        arc_posterior = lattice.get_arc_post(use_double_scores=True, log_semiring=True).exp_()
     arc_posterior = arc_posterior.cpu()
-    graph_arc = lattice.graph_arc.cpu().long()
-    frame = lattice.frame.cpu().long()
+    graph_arc, frame = lattice.graph_arc.cpu(), lattice.frame.cpu()
 
     attribute = {name: getattr(graphs, name).cpu().long() for name in ARC_ATTRIBUTES}
     short = set(too_short(graphs, emissions))
     graph_splits = arc_row_splits(graphs)
     inverse = torch.argsort(emissions.order)
     lattice_begin = arc_row_splits(lattice)
+    del lattice
     results = []
     for index in range(len(emissions.order)):
         mine = slice(int(graph_splits[index]), int(graph_splits[index + 1]))
@@ -145,12 +148,12 @@ def posteriors(
         arcs = slice(int(lattice_begin[position]), int(lattice_begin[position + 1]))
         if index in short:
             unit, word, arcs = unit[:0], word[:0], slice(0, 0)
-        source = graph_arc[arcs]
         results.append(
             _unit_posteriors(
                 unit,
                 word,
-                {name: values[source] for name, values in attribute.items()},
+                attribute,
+                graph_arc[arcs].long(),
                 arc_posterior[arcs],
                 frame[arcs],
                 emissions.layout.num_units,
@@ -232,7 +235,9 @@ def _slot_table(attribute: dict[str, torch.Tensor], arcs: slice) -> tuple[torch.
     return unit, word
 
 
-def _unit_posteriors(unit, word, attribute, weight, frame, num_units, num_frames) -> UnitPosteriors:
+def _unit_posteriors(
+    unit, word, attribute, graph_arc, weight, frame, num_units, num_frames
+) -> UnitPosteriors:
     """Sum arc posteriors of one utterance by slot and, where wanted, by frame."""
     num_slots = len(unit)
 
@@ -241,27 +246,30 @@ def _unit_posteriors(unit, word, attribute, weight, frame, num_units, num_frames
         zeros = torch.zeros(num_slots, dtype=torch.float64)
         return zeros.index_add(0, slot[kept], weight[kept])
 
-    slot, wrong = attribute["unit_pos"], attribute["is_mispronounced"]
-    # Each path enters a slot once, through one start arc, or leaves it out on one arc.
-    entering = weight * attribute["is_start"]
-    deleted = total(attribute["skipped_pos"], weight)
-    deleted += total(attribute["skipped_before_pos"], weight)
-    known = (slot >= 0) & (attribute["heard"] >= 0)
-    heard = torch.zeros(num_slots * num_units, dtype=torch.float64)
-    cell = slot[known] * num_units + attribute["heard"][known]
+    # Each path enters a slot once, through one start arc, or leaves it out on one arc. These are a
+    # small part of a lattice.
+    some = ((attribute["is_start"] != 0) | (attribute["num_skipped"] != 0))[graph_arc]
+    here, entering = graph_arc[some], weight[some]
+    slot, heard = attribute["unit_pos"][here], attribute["heard"][here]
+    deleted = total(attribute["skipped_pos"][here], entering)
+    deleted += total(attribute["skipped_before_pos"][here], entering)
+    known = (slot >= 0) & (heard >= 0)
+    by_unit = torch.zeros(num_slots * num_units, dtype=torch.float64)
+    by_unit.index_add_(0, slot[known] * num_units + heard[known], entering[known])
     result = UnitPosteriors(
         unit=unit,
         word=word,
         used=total(slot, entering) + deleted,
-        mispronounced=total(slot, entering * wrong),
+        mispronounced=total(slot, entering * attribute["is_mispronounced"][here]),
         deleted=deleted,
-        heard=heard.index_add(0, cell, entering[known]).view(num_slots, num_units),
+        heard=by_unit.view(num_slots, num_units),
     )
     if num_frames is not None:
+        slot, wrong = attribute["unit_pos"][graph_arc], attribute["is_mispronounced"][graph_arc]
         inside = slot >= 0
         slot, wrong, weight, frame = slot[inside], wrong[inside], weight[inside], frame[inside]
         cells = torch.zeros(num_frames * num_slots, dtype=torch.float64)
-        cells.index_add_(0, frame * num_slots + slot, weight)
+        cells.index_add_(0, frame.long() * num_slots + slot, weight)
         result.occupancy = cells.view(num_frames, num_slots)
         by_frame = torch.zeros(num_frames, dtype=torch.float64)
         result.frame_mispronounced = by_frame.index_add(0, frame, weight * wrong)

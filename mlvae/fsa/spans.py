@@ -12,22 +12,24 @@ from .layout import KIND_NAMES, KIND_UNIT, NONE
 
 
 class UnitSpan(NamedTuple):
-    """A stretch of frames that a best path gives to one unit, or to silence.
+    """A stretch of frames that a best path gives to one unit, to silence or to a filler.
 
     The spans of an utterance tile it. Exactly one span of kind ``unit`` stands for each unit of the
-    pronunciation that the path chose, in order.
+    pronunciation that the path chose, in order; those left out have no length.
 
     Attributes:
-        position: index of the unit in the chosen unit sequence, from 0; -1 for silence.
-        unit: the canonical unit; -1 for silence.
+        position: index of the unit in the chosen unit sequence, from 0; -1 for silence and
+            fillers, as are unit, heard, word and slot.
+        unit: the canonical unit.
         start: first frame, inclusive.
         end: end frame, exclusive.
         kind: ``unit``, ``silence`` or ``filler``.
         mispronounced: whether the path says that something else was spoken, or nothing.
         heard: what was spoken; equal to ``unit`` where correct, -1 where the topology cannot say,
             and for a unit that was left out.
-        score: natural-log score of the path over these frames; what leaving units out costs is
-            part of what follows them.
+        score: natural-log score of the path over these frames. What leaving units out costs is
+            part of the span that follows them, or of the last of them at the end, so that the sum
+            over spans is the score of the path.
         word: index of the word; equal to ``position`` for plain unit lists.
         slot: the unit's ``unit_pos`` in the graph, which indexes the result of ``posteriors``;
             equal to ``position`` unless words have alternative pronunciations.
@@ -137,6 +139,10 @@ def spans_of_paths(
             )
             position[path] += 1
         if label == -1:
+            if score != 0 and skipped[0] == 0:
+                # Only where a caller gave scores to the final arcs.
+                last = result[path][-1]
+                result[path][-1] = last._replace(score=last.score + score)
             continue
         where = NONE
         if kind_id == KIND_UNIT:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from lhotse import MonoCut
+from lhotse.supervision import AlignmentItem
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -21,11 +22,13 @@ from mlvae.tiers import tier
 PLAIN, MARKED, EDGE = "#e8eef4", "#f2a154", "#3b4a5a"
 HATCH = "///"
 SIGN = "\N{NOT EQUAL TO}"
-WIDTH, HEIGHT, DPI = 10.0, 5.6, 150
+WIDTH, DPI = 10.0, 150
+# Inches of the picture without its rows, and of each row.
+TOP_INCHES, ROW_INCHES = 3.8, 0.6
+TIME_DECIMALS = 6
 POINTS_PER_INCH = 72
 CAPTION_COLUMNS = 120
 LARGEST_TEXT, READABLE_TEXT, SMALLEST_TEXT = 13.0, 9.0, 6.0
-ROW_INCHES = 0.6
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ def draw_answer(
     perceived: Sequence[str],
     true_starts: np.ndarray,
     true_ends: np.ndarray,
+    found: Mapping[str, tuple[Sequence[AlignmentItem], Sequence[AlignmentItem]]],
     title: str,
     caption: str,
     path: Path,
@@ -55,22 +59,23 @@ def draw_answer(
     """Draw the answer to one utterance beside its truth as a PNG file.
 
     Args:
-        cut: A cut with FBANK features and the tiers ``fa``, ``mlvae`` and ``mlvae_heard``.
+        cut: A cut with FBANK features and the tier ``fa``, whose symbols are the text.
         perceived: What was really said, one symbol a unit, L of them.
         true_starts: (L,) float64, seconds.
         true_ends: (L,) float64, seconds.
+        found: By name of a system L units with their times as it found them, and L items whose
+            symbols are what it heard; one row each, in this order.
         title: Line above the picture.
         caption: Line below it, before the explanation of the marks.
         path: The file; it is replaced whole or left alone.
 
     Raises:
-        KeyError: A tier is missing.
+        KeyError: The tier is missing.
         ValueError: The cut has no features.
     """
     if not cut.has_features:
         raise ValueError(f"cut {cut.id} has no features to draw")
     written = tier(cut, "fa")
-    found = list(zip(tier(cut, "mlvae"), tier(cut, "mlvae_heard")))
     truth = list(zip(written, perceived, true_starts, true_ends))
     rows = {
         "text\n(forced alignment)": [
@@ -79,13 +84,17 @@ def draw_answer(
         "truth\n(what was said)": [
             Span(start, end, said, unit.symbol) for unit, said, start, end in truth
         ],
-        "found\n(ML-VAE)": [
-            Span(unit.start, unit.end, heard.symbol, unit.symbol) for unit, heard in found
-        ],
     }
+    for name, (units, heard) in found.items():
+        rows[f"found\n({name})"] = [
+            Span(unit.start, unit.end, said.symbol, unit.symbol) for unit, said in zip(units, heard)
+        ]
     marks = f"Hatched, as in 'a {SIGN} b': a where the text says b."
-    if any(heard.symbol == "*" for _, heard in found):
+    symbols = {said.symbol for _, heard in found.values() for said in heard}
+    if "*" in symbols:
         marks += " The symbol * stands for any other unit."
+    if "-" in symbols:
+        marks += " The symbol - and a thick line: left out."
     draw(cut.load_features(), cut.duration, rows, title, f"{caption} {marks}", path)
 
 
@@ -107,7 +116,8 @@ def draw(
         caption: Line below it.
         path: The PNG file; it is replaced whole or left alone.
     """
-    figure = Figure(figsize=(WIDTH, HEIGHT), dpi=DPI, layout="constrained")
+    height = TOP_INCHES + ROW_INCHES * len(rows)
+    figure = Figure(figsize=(WIDTH, height), dpi=DPI, layout="constrained")
     FigureCanvasAgg(figure)
     heights = [3.2] + [1.0] * len(rows)
     top, *lower = figure.subplots(len(heights), sharex=True, gridspec_kw={"height_ratios": heights})
@@ -142,7 +152,11 @@ def _draw_row(axes: Axes, label: str, spans: Sequence[Span]) -> None:
     axes.set_yticks([])
     axes.set_ylabel(label, rotation=0, ha="right", va="center", fontsize=10)
     axes.spines[["top", "left", "right", "bottom"]].set_visible(False)
+    without_length: dict[float, list[Span]] = {}
     for span in spans:
+        if span.end <= span.start:
+            without_length.setdefault(round(span.start, TIME_DECIMALS), []).append(span)
+            continue
         axes.add_patch(
             Rectangle(
                 (span.start, 0.06),
@@ -155,6 +169,29 @@ def _draw_row(axes: Axes, label: str, spans: Sequence[Span]) -> None:
             )
         )
         _write(axes, span)
+    for time, together in without_length.items():
+        _draw_without_length(axes, time, together)
+
+
+def _draw_without_length(axes: Axes, time: float, spans: Sequence[Span]) -> None:
+    """Units without length at one time are one line, with their text upon it."""
+    marked = any(span.marked for span in spans)
+    lines = [" ".join(span.written for span in spans)]
+    if marked:
+        lines = [" ".join(dict.fromkeys(span.symbol for span in spans)), SIGN, *lines]
+    axes.axvline(time, color=MARKED if marked else EDGE, linewidth=3.0, clip_on=False)
+    axes.text(
+        time,
+        0.5,
+        "\n".join(lines),
+        ha="center",
+        va="center",
+        fontsize=READABLE_TEXT,
+        fontweight="bold" if marked else "normal",
+        linespacing=1.0,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0},
+        zorder=4,
+    )
 
 
 def _write(axes: Axes, span: Span) -> None:

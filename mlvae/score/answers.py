@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from lhotse import MonoCut, SupervisionSegment, SupervisionSet
+from lhotse.supervision import AlignmentItem
 
 from mlvae.score.metrics import Outcomes, interval_iou
 from mlvae.tiers import has_tier, tier
@@ -190,7 +191,7 @@ def tier_answer(
 
     Raises:
         ValueError: A cut is not in the truth or occurs twice, its units are not those of the
-            truth, or a P(mispronounced) is missing or outside 0..1; names the utterance.
+            truth, or a P(mispronounced) is outside 0..1 or missing for some; names the utterance.
     """
     place = {utterance: index for index, utterance in enumerate(truth.utterances)}
     starts, ends = np.zeros_like(truth.starts), np.zeros_like(truth.ends)
@@ -222,16 +223,9 @@ def tier_answer(
             continue
         flags[begin:end] = [a.symbol != b.symbol for a, b in zip(items, said)]
         symbols_heard[begin:end] = [item.symbol for item in said]
-        scores = np.array([item.score for item in items], dtype=np.float64)
-        if not np.isnan(scores).all():
-            if not ((scores >= -ROUNDING) & (scores <= 1 + ROUNDING)).all():
-                raise ValueError(
-                    f"{name}: utterance {cut.id} has a P(mispronounced) that is missing or outside "
-                    f"0..1 in tier {spans}: {scores.tolist()}"
-                )
-            probabilities[begin:end] = np.clip(scores, 0.0, 1.0)
+        probabilities[begin:end] = _probabilities(name, cut.id, items)
     missing = tuple(utterance for utterance in truth.utterances if utterance not in answered)
-    without = np.isnan(probabilities).all()
+    known = ~np.isnan(probabilities)
     answer = SystemAnswer(
         name,
         starts,
@@ -240,12 +234,29 @@ def tier_answer(
         num_params,
         training_seconds,
         missing,
-        probabilities=None if without else probabilities,
+        probabilities=probabilities if known.any() else None,
         heard=None if heard is None else tuple(symbols_heard),
     )
-    if not without and np.isnan(probabilities[answered_units(truth, answer)]).any():
-        raise ValueError(f"{name}: some utterances have P(mispronounced) in {spans}, others not")
+    if known.any() and not known[answered_units(truth, answer)].all():
+        without = truth.utterance[answered_units(truth, answer) & ~known][0]
+        raise ValueError(
+            f"{name}: utterance {truth.utterances[without]} has no P(mispronounced), others have"
+        )
     return answer
+
+
+def _probabilities(name: str, cut_id: str, items: Iterable[AlignmentItem]) -> np.ndarray:
+    """The scores of items as probabilities; NaN where none has a score."""
+    scores = [item.score for item in items]
+    if all(score is None for score in scores):
+        return np.full(len(scores), np.nan)
+    found = np.array(scores, dtype=np.float64)
+    if not ((found >= -ROUNDING) & (found <= 1 + ROUNDING)).all():
+        raise ValueError(
+            f"{name}: utterance {cut_id} has a P(mispronounced) that is missing or outside 0..1: "
+            f"{scores}"
+        )
+    return np.clip(found, 0.0, 1.0)
 
 
 def answered_units(truth: Truth, answer: SystemAnswer) -> np.ndarray:

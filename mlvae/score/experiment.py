@@ -8,47 +8,22 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
 import numpy as np
-from lhotse import CutSet, MonoCut
 
 import mlvae
-from mlvae.report.picture import draw_answer
-from mlvae.score.answers import (
-    SystemAnswer,
-    Truth,
-    oracle_answer,
-    outcomes,
-    read_truth,
-    tier_answer,
-)
-from mlvae.score.bootstrap import Intervals, bootstrap_intervals
-from mlvae.score.table import format_table
+from mlvae.report.reliability import Panel, draw_reliability
+from mlvae.score.answers import known_probabilities, read_truth
+from mlvae.score.calibration import reliability_curve
+from mlvae.score.evaluation import Evaluation, evaluate
+from mlvae.score.example import draw_example
+from mlvae.score.systems import COMPARED, find_systems, read_answers, read_cuts
+from mlvae.score.table import format_table, heading
 from mlvae.stage import StageReport, atomic_path, log
 
 STAGE = "6 score"
-PICTURE_MIN_UNITS = 5
-
-
-def check_inputs(data_dir: Path, exp_dir: Path) -> None:
-    """Check that the files that scoring reads exist.
-
-    Raises:
-        FileNotFoundError: One does not; names it and the stage that makes it.
-    """
-    needed = {
-        data_dir / "corpus.json": "stage 0 (prepare)",
-        data_dir / "truth.jsonl.gz": "stage 0 (prepare)",
-        exp_dir / "fa" / "training.json": "stage 3 (align)",
-        exp_dir / "ml-vae" / "training.json": "stage 4 (train)",
-        exp_dir / "cuts_test.jsonl.gz": "stage 5 (localize)",
-    }
-    for path, stage in needed.items():
-        if not path.exists():
-            raise FileNotFoundError(f"{path} is missing; {stage} makes it")
 
 
 def score_experiment(
@@ -58,103 +33,95 @@ def score_experiment(
     num_resamples: int = 1000,
     cluster: str = "recording",
 ) -> int:
-    """Write ``results.json``, ``table.txt`` and ``utterance.png`` of an experiment, and print.
+    """Write ``results.json``, ``table.txt`` and pictures of an experiment, and print the table.
+
+    The pictures are ``utterance.png``, unless no utterance has an answer of all systems, and
+    ``reliability.png``, unless no system gives P(mispronounced).
 
     Args:
         data_dir: Folder of the corpus, with ``corpus.json`` and ``truth.jsonl.gz``.
-        exp_dir: Folder of the experiment, with ``cuts_test.jsonl.gz`` and the ``training.json`` of
-            ``fa`` and ``ml-vae``.
+        exp_dir: Folder of the experiment, with a folder for each system, see ``systems.SYSTEMS``.
         seed: Seed of the intervals, recorded as the seed of the run.
         num_resamples: Number of resamples for the intervals.
         cluster: What intervals are over: ``"recording"`` or ``"speaker"``.
 
     Returns:
-        The stage's exit status: 1 when no utterance has an answer.
+        The stage's exit status: 1 when no utterance has an answer of all systems.
 
     Raises:
         FileNotFoundError: An input is missing; names the stage that makes it.
         ValueError: Answers and truth are not of the same units; names the utterance.
     """
-    check_inputs(data_dir, exp_dir)
+    for path in (data_dir / "corpus.json", data_dir / "truth.jsonl.gz"):
+        if not path.exists():
+            raise FileNotFoundError(f"{path} is missing; stage 0 (prepare) makes it")
+    systems = find_systems(exp_dir)
     corpus = json.loads((data_dir / "corpus.json").read_text(encoding="utf-8"))
     truth = read_truth(data_dir / "truth.jsonl.gz", split="test")
-    cuts = list(CutSet.from_file(exp_dir / "cuts_test.jsonl.gz"))
-    answers = read_answers(truth, cuts, exp_dir)
-    intervals = bootstrap_intervals(
-        {answer.name: outcomes(truth, answer) for answer in answers},
-        truth.clusters(cluster),
-        num_resamples=num_resamples,
-        seed=seed,
-    )
+    cuts = read_cuts(systems, exp_dir)
+    answers = read_answers(truth, systems, cuts, exp_dir)
+    evaluation = evaluate(truth, answers, COMPARED, cluster, num_resamples, seed)
 
-    table = format_table(truth, answers, intervals, corpus, cluster)
+    table = format_table(evaluation, corpus)
     with atomic_path(exp_dir / "table.txt") as temporary:
         temporary.write_text(table, encoding="utf-8")
-    results = results_of(truth, answers, intervals, corpus, seed, num_resamples, cluster)
+    results = results_of(evaluation, corpus, seed, num_resamples)
     with atomic_path(exp_dir / "results.json") as temporary:
         text = json.dumps(results, indent=2, ensure_ascii=False, allow_nan=False)
         temporary.write_text(text + "\n", encoding="utf-8")
-
+    written = ["results.json", "table.txt"]
     print(f"\n{table}", flush=True)
 
     report = StageReport(stage=STAGE, folder=exp_dir)
     missing = {name for answer in answers for name in answer.missing}
     report.done(len(truth.utterances) - len(missing))
+    of_systems = [answer for answer in answers if answer.name in cuts]
     for name in (name for name in truth.utterances if name in missing):
-        systems = ", ".join(answer.name for answer in answers if name in answer.missing)
-        report.skip(name, f"no answer of {systems}; scored as missed")
-    draw_example(truth, cuts, missing, corpus, exp_dir / "utterance.png")
+        lacking = "; ".join(answer.name for answer in of_systems if name in answer.missing)
+        report.skip(name, f"no answer of {lacking}; scored as missed")
+    if report.num_done:
+        draw_example(truth, systems, cuts, missing, corpus, exp_dir / "utterance.png")
+        written.append("utterance.png")
+    if evaluation.calibrations:
+        panels = reliability_panels(evaluation)
+        draw_reliability(panels, heading(truth, corpus), exp_dir / "reliability.png")
+        written.append("reliability.png")
 
-    log(f"stage {STAGE}: wrote results.json, table.txt and utterance.png in {exp_dir}")
+    log(f"stage {STAGE}: wrote {', '.join(written)} in {exp_dir}")
     return report.finish()
 
 
-def read_answers(truth: Truth, cuts: Sequence[MonoCut], exp_dir: Path) -> list[SystemAnswer]:
-    """The rows of every table: oracle, flag-all twice, FA and ML-VAE."""
-    fa, ours = _trained(exp_dir / "fa"), _trained(exp_dir / "ml-vae")
-    heard = "mlvae_heard"
-    return [
-        oracle_answer(truth),
-        tier_answer("flag-all (FA)", truth, cuts, "fa", flag_all=True, **fa),
-        tier_answer("flag-all (ours)", truth, cuts, "mlvae", heard, flag_all=True, **ours),
-        tier_answer("FA", truth, cuts, "fa", **fa),
-        tier_answer("ML-VAE", truth, cuts, "mlvae", heard, **ours),
-    ]
-
-
-def _trained(folder: Path) -> dict:
-    """Size and training time of a model, as the stage that trained it wrote them."""
-    path = folder / "training.json"
-    content = json.loads(path.read_text(encoding="utf-8"))
-    try:
-        return {key: content[key] for key in ("num_params", "training_seconds")}
-    except KeyError as error:
-        raise ValueError(f"{path} has no {error}") from error
-
-
-def results_of(
-    truth: Truth,
-    answers: Sequence[SystemAnswer],
-    intervals: Intervals,
-    corpus: dict,
-    seed: int,
-    num_resamples: int,
-    cluster: str,
-) -> dict:
+def results_of(evaluation: Evaluation, corpus: dict, seed: int, num_resamples: int) -> dict:
     """The content of ``results.json``; figures and intervals are fractions.
 
     Only ``training_seconds`` may differ between two runs of the same command on one machine.
     """
+    truth, intervals = evaluation.truth, evaluation.intervals
     systems = {}
-    for answer in answers:
+    for answer in evaluation.answers:
         scores = intervals.scores[answer.name].as_dict()
+        calibration = evaluation.calibrations.get(answer.name)
+        heard = evaluation.heard.get(answer.name)
         systems[answer.name] = {
             **scores,
             **{f"{figure}_interval": intervals.interval(answer.name, figure) for figure in scores},
+            **{
+                figure: calibration and getattr(calibration, figure)
+                for figure in ("brier_score", "brier_skill", "expected_calibration_error")
+            },
+            "heard_accuracy": heard and heard.share,
+            "num_heard": heard and heard.num_named,
             "num_params": answer.num_params,
             "training_seconds": answer.training_seconds,
             "num_missing": len(answer.missing),
         }
+    differences = {}
+    for (first, second), by_figure in evaluation.differences.items():
+        row = differences[f"{first} minus {second}"] = {}
+        for figure, difference in by_figure.items():
+            row[figure] = difference.estimate
+            ends = None if difference.low is None else (difference.low, difference.high)
+            row[f"{figure}_interval"] = ends
     return {
         "seed": seed,
         "versions": versions(),
@@ -167,12 +134,38 @@ def results_of(
         },
         "intervals": {
             "level": intervals.level,
-            "over": cluster,
+            "over": evaluation.cluster,
             "num_clusters": intervals.num_clusters,
             "num_resamples": num_resamples,
         },
         "systems": systems,
+        "differences": differences,
     }
+
+
+def reliability_panels(evaluation: Evaluation) -> list[Panel]:
+    """What the reliability plot shows, one panel for each system with P(mispronounced)."""
+    panels = []
+    for answer in evaluation.answers:
+        known = known_probabilities(evaluation.truth, answer)
+        if known is None:
+            continue
+        curve = reliability_curve(*known)
+        figures = evaluation.calibrations[answer.name]
+        note = f"calibration error {figures.expected_calibration_error:.3f}"
+        if figures.brier_skill is not None:
+            note += f", Brier skill {figures.brier_skill:.3f}"
+        panels.append(
+            Panel(
+                title=f"{answer.name}\n{note}",
+                probabilities=known[0],
+                said=curve.probability,
+                share=curve.share,
+                low=curve.low,
+                high=curve.high,
+            )
+        )
+    return panels
 
 
 def versions() -> dict[str, str | None]:
@@ -187,51 +180,3 @@ def versions() -> dict[str, str | None]:
         except metadata.PackageNotFoundError:
             found[name] = None
     return found
-
-
-def choose_example(truth: Truth, missing: set[str]) -> tuple[str, str]:
-    """Choose the utterance of the picture by a rule that does not look at how well it went.
-
-    Returns:
-        The utterance's id and the rule as words for the caption.
-
-    Raises:
-        ValueError: No utterance has an answer.
-    """
-    positive, rows = truth.positive, range(len(truth.utterances))
-    spans = [slice(*truth.first[row : row + 2]) for row in rows]
-    answered = [row for row in rows if truth.utterances[row] not in missing]
-    mismatched = [row for row in answered if positive[spans[row]].any()]
-    long = [row for row in mismatched if len(positive[spans[row]]) >= PICTURE_MIN_UNITS]
-    choices = [
-        (long, f"with a mismatch and at least {PICTURE_MIN_UNITS} units"),
-        (mismatched, "with a mismatch"),
-        (answered, "with an answer (none has a mismatch)"),
-    ]
-    for found, rule in choices:
-        if found:
-            return truth.utterances[found[0]], f"the first test utterance {rule}"
-    raise ValueError("no test utterance has an answer")
-
-
-def draw_example(
-    truth: Truth, cuts: Sequence[MonoCut], missing: set[str], corpus: dict, path: Path
-) -> None:
-    """Draw the picture of the example utterance; none when no utterance has an answer."""
-    if len(missing) == len(truth.utterances):
-        log(f"stage {STAGE}: no utterance has an answer, no picture")
-        return
-    chosen, rule = choose_example(truth, missing)
-    row = truth.utterances.index(chosen)
-    units = slice(*truth.first[row : row + 2])
-    cut = next(cut for cut in cuts if cut.id == chosen)
-    synthetic = ", synthetic speech" if corpus["synthetic"] else ""
-    draw_answer(
-        cut,
-        perceived=truth.perceived[units],
-        true_starts=truth.starts[units],
-        true_ends=truth.ends[units],
-        title=f"{corpus['title']}{synthetic}: utterance {chosen}",
-        caption=f"Shown is {rule}.",
-        path=path,
-    )

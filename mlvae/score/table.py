@@ -8,7 +8,8 @@ import numpy as np
 from tabulate import tabulate
 
 from mlvae.score.answers import SystemAnswer, Truth
-from mlvae.score.bootstrap import Intervals
+from mlvae.score.bootstrap import Difference
+from mlvae.score.evaluation import Evaluation
 
 COLUMNS = {
     "pooled PR": "pooled_precision",
@@ -18,12 +19,15 @@ COLUMNS = {
     "hard F1": "hard_f1",
     "average IoU": "average_iou",
 }
+COMPARED_COLUMNS = ("pooled F1", "macro F1", "hard F1", "average IoU")
 SHOWN_MISSING = 5
+# A longer name goes on in a second line after its first comma, which keeps the table narrow.
+LONGEST_NAME = 20
 
 NOTE = """\
-All figures in percent; in brackets the {level:.0f} % interval over the {num_clusters} \
-{clusters}s that the
-test units come from: not over training runs, other corpora{or_speakers}.
+Figures are in percent; in brackets the {level:.0f} % interval over the {num_clusters} \
+{clusters}s
+that the test units come from: not over training runs, other corpora{or_speakers}.
 pooled       precision, recall and F1 of the flagged units over the whole set, where a right flag
              counts as much as its span overlaps the true one (intersection over union, IoU)
 macro        the same F1 per utterance, averaged; an utterance without a mismatch counts 0, so the
@@ -31,8 +35,20 @@ macro        the same F1 per utterance, averaged; an utterance without a mismatc
 hard         F1 of the flags alone: says which units are wrong, nothing about where they are
 average IoU  overlap of found and true span over all units, flagged or not: says where units are,
              nothing about which are wrong
-oracle       the true answers; flag-all flags every unit on the spans of the row it names, which
-             is what a flag is worth that knows nothing{corpus_notes}"""
+oracle       the true answers; flag-all flags every unit, on the spans of FA, of ML-VAE (ours) or
+             of ML-VAE-sub (sub): what a flag is worth that knows nothing"""
+HEARD_NOTE = """
+heard        of the units that were said as another one and are flagged, and for which the system
+             names a unit, the share where it is the one that was said; below, the number of these
+             units"""
+PROBABILITY_NOTE = """
+P > 0.5      flags the units whose P(mispronounced) is above one half, whatever the best path says
+P(mispronounced): fractions, not percent, over the units with an answer
+  calibration error  distance of P and the share of mispronounced units, averaged over 15 or fewer
+                     bins of equally many units; above 0 by chance alone
+  Brier score        mean squared distance of P and the truth (1 or 0)
+  Brier skill        1 - Brier score / that of saying the share of mispronounced units every time:
+                     1 is perfect, 0 worth nothing, below 0 worse than that"""
 SYNTHETIC_NOTE = """
 Synthetic speech: the figures check that everything works and compare systems on it; how well a
 system does on real speech does not follow from them."""
@@ -41,44 +57,27 @@ The mismatches were made by changing labels: how well mispronunciations of real 
 does not follow from these figures."""
 
 
-def format_table(
-    truth: Truth,
-    answers: Sequence[SystemAnswer],
-    intervals: Intervals,
-    corpus: dict,
-    cluster: str = "recording",
-) -> str:
+def format_table(evaluation: Evaluation, corpus: dict) -> str:
     """Lay out the table of some systems with a heading and notes.
 
+    Blocks: the figures; those of P(mispronounced), if a system gives it; the differences of pairs
+    of systems, if there are any.
+
     Args:
-        truth: The scored set.
-        answers: The systems, in the order of the rows.
-        intervals: Their figures, under the names of ``answers``.
+        evaluation: The systems and their figures.
         corpus: Content of ``corpus.json``; its ``title`` and ``synthetic`` are used, and whether it
             has a ``mismatch_rate``, that is, whether its mismatches were made.
-        cluster: What the clusters of ``intervals`` are: ``"recording"`` or ``"speaker"``.
 
     Returns:
-        The text, about 100 columns wide for system names of usual length, ending in a newline.
+        The text, about 110 columns wide, ending in a newline.
     """
-    rows = [_row(answer, intervals) for answer in answers]
-    table = tabulate(
-        rows,
-        headers=["system", "params", *COLUMNS],
-        tablefmt="simple",
-        colalign=("left", "right", *["center"] * len(COLUMNS)),
-        disable_numparse=True,
-    )
-    note = NOTE.format(
-        level=100 * intervals.level,
-        num_clusters=intervals.num_clusters,
-        clusters=cluster if cluster == "speaker" else "source recording",
-        or_speakers=" or other speakers" if cluster == "recording" else "",
-        corpus_notes=(SYNTHETIC_NOTE if corpus["synthetic"] else "")
-        + (CHANGED_NOTE if corpus.get("mismatch_rate") is not None else ""),
-    )
-    parts = [heading(truth, corpus), "", table, "", *_missing_lines(truth, answers), note]
-    return "\n".join(parts) + "\n"
+    blocks = [heading(evaluation.truth, corpus), _figures(evaluation)]
+    if evaluation.calibrations:
+        blocks.append(_probabilities(evaluation))
+    if evaluation.differences:
+        blocks.append(_differences(evaluation))
+    blocks += _missing_lines(evaluation.truth, evaluation.answers)
+    return "\n\n".join([*blocks, _note(evaluation, corpus)]) + "\n"
 
 
 def heading(truth: Truth, corpus: dict) -> str:
@@ -90,14 +89,94 @@ def heading(truth: Truth, corpus: dict) -> str:
     )
 
 
-def _row(answer: SystemAnswer, intervals: Intervals) -> list[str]:
-    scores = intervals.scores[answer.name]
+def _figures(evaluation: Evaluation) -> str:
+    headers = ["system", "params", *COLUMNS]
+    if evaluation.heard:
+        headers.append("heard")
+    return tabulate(
+        [_row(answer, evaluation)[: len(headers)] for answer in evaluation.answers],
+        headers=headers,
+        tablefmt="simple",
+        colalign=("left", "right", *["center"] * (len(headers) - 2)),
+        disable_numparse=True,
+    )
+
+
+def _row(answer: SystemAnswer, evaluation: Evaluation) -> list[str]:
+    scores = evaluation.intervals.scores[answer.name]
     cells = []
     for figure in COLUMNS.values():
-        ends = intervals.interval(answer.name, figure)
+        ends = evaluation.intervals.interval(answer.name, figure)
         shown = "-" if ends is None else f"[{_percent(ends[0])} {_percent(ends[1])}]"
         cells.append(f"{_percent(getattr(scores, figure))}\n{shown}")
-    return [answer.name, format_count(answer.num_params), *cells]
+    heard = evaluation.heard.get(answer.name)
+    cells.append("-" if heard is None else f"{_percent(heard.share)}\nof {heard.num_named}")
+    name = answer.name
+    if len(name) > LONGEST_NAME:
+        name = name.replace(", ", ",\n", 1)
+    return [name, format_count(answer.num_params), *cells]
+
+
+def _probabilities(evaluation: Evaluation) -> str:
+    rows = [
+        [
+            name,
+            f"{figures.expected_calibration_error:.3f}",
+            f"{figures.brier_score:.3f}",
+            "-" if figures.brier_skill is None else f"{figures.brier_skill:.3f}",
+        ]
+        for name, figures in evaluation.calibrations.items()
+    ]
+    return tabulate(
+        rows,
+        headers=["P(mispronounced)", "calibration error", "Brier score", "Brier skill"],
+        tablefmt="simple",
+        colalign=("left", "center", "center", "center"),
+        disable_numparse=True,
+    )
+
+
+def _differences(evaluation: Evaluation) -> str:
+    rows = [
+        [
+            f"{first} minus {second}",
+            *[_difference(by_figure[COLUMNS[column]]) for column in COMPARED_COLUMNS],
+        ]
+        for (first, second), by_figure in evaluation.differences.items()
+    ]
+    return tabulate(
+        rows,
+        headers=["difference", *COMPARED_COLUMNS],
+        tablefmt="simple",
+        colalign=("left", *["center"] * len(COMPARED_COLUMNS)),
+        disable_numparse=True,
+    )
+
+
+def _difference(difference: Difference) -> str:
+    shown = f"{100 * difference.estimate:+.1f}"
+    if difference.low is None:
+        return shown
+    return f"{shown} [{100 * difference.low:+.1f} {100 * difference.high:+.1f}]"
+
+
+def _note(evaluation: Evaluation, corpus: dict) -> str:
+    cluster, intervals = evaluation.cluster, evaluation.intervals
+    note = NOTE.format(
+        level=100 * intervals.level,
+        num_clusters=intervals.num_clusters,
+        clusters=cluster if cluster == "speaker" else "source recording",
+        or_speakers=" or other speakers" if cluster == "recording" else "",
+    )
+    if evaluation.heard:
+        note += HEARD_NOTE
+    if evaluation.calibrations:
+        note += PROBABILITY_NOTE
+    if corpus["synthetic"]:
+        note += SYNTHETIC_NOTE
+    if corpus.get("mismatch_rate") is not None:
+        note += CHANGED_NOTE
+    return note
 
 
 def _percent(fraction: float) -> str:
@@ -125,6 +204,6 @@ def _missing_lines(truth: Truth, answers: Sequence[SystemAnswer]) -> list[str]:
         shown = ", ".join(missing[:SHOWN_MISSING]) + (", ..." if missing[SHOWN_MISSING:] else "")
         lines.append(
             f"no answer for {len(missing)} of {len(truth.utterances)} utterances, which count as "
-            f"missed ({shown}):\n  {', '.join(names)}"
+            f"missed ({shown}):\n  {'; '.join(names)}"
         )
-    return [*lines, ""] if lines else []
+    return lines

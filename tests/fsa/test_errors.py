@@ -181,5 +181,5 @@ def test_batch_that_is_too_large_for_k2_is_refused(monkeypatch):
     inputs = Inputs()
     emissions = compiler.emissions(inputs.log_posteriors, inputs.num_frames)
     graphs = compiler.compile([[0, 1], [2]])
-    monkeypatch.setattr(lattices, "_INT32_MAX", 50)
+    monkeypatch.setattr(lattices, "INT32_MAX", 50)
     _with_graphs(graphs, emissions, "too large for k2: .* at most 50; split its 2 utterances")

@@ -258,6 +258,20 @@ def test_search_is_retried_wider_where_rounding_breaks_lattices(
     torch.testing.assert_close(total_scores(graphs, emissions, log_semiring=False), best)
 
 
+def test_scores_that_a_caller_gives_to_arcs_are_in_the_spans(device):
+    """Also those of final arcs, behind units that are left out or not."""
+    case = random_case(6, silence=True, skip=True, filler=True, batch=8, max_frames=9)
+    graphs = case.graphs(device)
+    generator = torch.Generator().manual_seed(1)
+    graphs.scores = 3 * torch.randn(graphs.num_arcs, generator=generator).to(device)
+    emissions = case.emissions(device)
+    best = total_scores(graphs, emissions, log_semiring=False).tolist()
+    paths = best_path(graphs, emissions)
+    assert {spans[-1].is_deleted for spans in paths} == {False, True}
+    for spans, score in zip(paths, best):
+        assert sum(span.score for span in spans) == pytest.approx(score, abs=1e-4)
+
+
 def test_impossible_utterance_has_no_path(device):
     """Where every path has a score of -inf there is none, and the others are unharmed."""
     compiler = MlFsaCompiler(NUM_UNITS, "single")

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
-from lhotse import MonoCut
+from lhotse import MonoCut, SupervisionSegment
+from lhotse.supervision import AlignmentItem
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.patches import Rectangle
@@ -71,4 +72,48 @@ def test_narrow_spans_stack_their_text(tmp_path, drawn):
 def test_a_cut_without_features_is_refused(tmp_path):
     cut = MonoCut("utt", 0.0, 1.0, 0)
     with pytest.raises(ValueError, match="cut utt has no features"):
-        draw_answer(cut, [], np.zeros(0), np.zeros(0), "", "", tmp_path / "a.png")
+        draw_answer(cut, [], np.zeros(0), np.zeros(0), {}, "", "", tmp_path / "a.png")
+
+
+def items(symbols, edges):
+    return [AlignmentItem(s, b, e - b) for s, b, e in zip(symbols, edges, edges[1:])]
+
+
+def test_a_row_for_each_system(tmp_path, drawn, monkeypatch):
+    edges = np.array([0.0, 0.5, 1.0, 1.5])
+    alignment = {"fa": items("352", edges)}
+    supervision = SupervisionSegment("u", "u", 0.0, 1.5, alignment=alignment)
+    cut = MonoCut("u", 0.0, 1.5, 0, supervisions=[supervision])
+    features = np.random.default_rng(0).standard_normal((150, 40)).astype(np.float32)
+    monkeypatch.setattr(MonoCut, "has_features", True)
+    monkeypatch.setattr(MonoCut, "load_features", lambda self: features)
+    late = np.array([0.0, 1.5, 1.5, 1.5])
+    found = {
+        "ours": (items("352", edges), items("3*2", edges)),
+        "other": (items("352", late), items("4--", late)),
+    }
+    draw_answer(cut, "372", edges[:-1], edges[1:], found, "t", "Shown.", tmp_path / "a.png")
+    _, text, truth, ours, other = drawn[0].axes
+    assert ours.get_ylabel() == "found\n(ours)" and other.get_ylabel() == "found\n(other)"
+    labels = [[label.get_text() for label in axes.texts] for axes in (text, truth, ours, other)]
+    assert labels[:3] == [["3", "5", "2"], ["3", "7 ≠ 5", "2"], ["3", "* ≠ 5", "2"]]
+    # Units without length at one time are one line with one text.
+    assert labels[3] == ["4 ≠ 3", "-\n≠\n5 2"]
+    assert len(other.patches) == 1
+    assert [line.get_xdata()[0] for line in other.lines] == [1.5]
+    caption = drawn[0].get_supxlabel().replace("\n", " ")
+    assert "any other unit" in caption and "left out" in caption
+    assert drawn[0].get_figheight() == pytest.approx(3.8 + 4 * 0.6)
+
+
+def test_caption_says_only_what_is_there(tmp_path, drawn, monkeypatch):
+    edges = np.array([0.0, 0.5, 1.5])
+    alignment = {"fa": items("35", edges)}
+    supervision = SupervisionSegment("u", "u", 0.0, 1.5, alignment=alignment)
+    cut = MonoCut("u", 0.0, 1.5, 0, supervisions=[supervision])
+    monkeypatch.setattr(MonoCut, "has_features", True)
+    monkeypatch.setattr(MonoCut, "load_features", lambda self: np.eye(150, 40))
+    draw_answer(cut, "35", edges[:-1], edges[1:], {}, "t", "Shown.", tmp_path / "a.png")
+    assert len(drawn[0].axes) == 3
+    caption = drawn[0].get_supxlabel()
+    assert "any other unit" not in caption and "left out" not in caption

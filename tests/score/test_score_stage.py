@@ -1,3 +1,4 @@
+import importlib.util
 import json
 import os
 import subprocess
@@ -19,17 +20,37 @@ from lhotse.features import Features
 from lhotse.supervision import AlignmentItem
 
 from mlvae.score.answers import truth_of
-from mlvae.score.experiment import choose_example, score_experiment
+from mlvae.score.example import choose_example
+from mlvae.score.experiment import score_experiment
 from mlvae.score.metrics import FIGURES
 from mlvae.score.table import format_count
 from mlvae.tiers import with_tiers
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "local" / "score.py"
-ROWS = ["oracle", "flag-all (FA)", "flag-all (ours)", "FA", "ML-VAE"]
+ROWS = ["oracle", "flag-all (FA)", "flag-all (ours)", "FA", "ML-VAE", "ML-VAE, P > 0.5"]
+ALL_ROWS = [
+    "oracle",
+    "flag-all (FA)",
+    "flag-all (ours)",
+    "flag-all (sub)",
+    "FA",
+    "ML-VAE",
+    "ML-VAE, P > 0.5",
+    "ML-VAE-sub, no generator",
+    "ML-VAE-sub, no generator, P > 0.5",
+    "ML-VAE-sub",
+    "ML-VAE-sub, P > 0.5",
+]
 TEXTS = {"t0": "312", "t1": "35467", "t2": "90121", "t3": "4455"}
 SAID = {"t0": "312", "t1": "35467", "t2": "94121", "t3": "4415"}
-HEARD = {"t0": "312", "t1": "35*67", "t2": "9*121", "t3": "4415"}
+# What each system heard, and how late it puts every start but the first, in seconds.
+HEARD = {
+    "fa": ({}, 0.1),
+    "ml-vae": ({"t0": "312", "t1": "35*67", "t2": "9*121", "t3": "44*5"}, 0.1),
+    "ml-vae-sub": ({"t0": "312", "t1": "35467", "t2": "94121", "t3": "4425"}, 0.0),
+    "ml-vae-sub-no-generator": ({"t0": "312", "t1": "3546-", "t2": "94121", "t3": "4455"}, 0.0),
+}
 UNIT = 0.5
 
 
@@ -54,20 +75,36 @@ def with_features(cut, writer):
     return cut
 
 
+def probability(symbol, heard):
+    """Sure of what it heard, but for the unit 7, of which it thinks the opposite."""
+    return 0.9 if (symbol != heard) != (symbol == "7") else 0.1
+
+
+def tiers_of(name, system):
+    text = TEXTS[name]
+    heard, late = HEARD[system]
+    starts = [UNIT * i + (late if i else 0) for i in range(len(text))]
+    spans = list(zip(starts, [*starts[1:], UNIT * len(text)]))
+    tiers = {"fa": [AlignmentItem(s, b, e - b, 3.0) for s, (b, e) in zip(text, spans)]}
+    if heard:
+        scores = [probability(s, h) for s, h in zip(text, heard[name])]
+        for tier, symbols in (("mlvae", text), ("mlvae_heard", heard[name])):
+            tiers[tier] = [
+                AlignmentItem(s, b, e - b, p) for s, (b, e), p in zip(symbols, spans, scores)
+            ]
+    return tiers
+
+
 @pytest.fixture
-def folders(tmp_path, make_truth):
-    """A corpus folder and an experiment folder of four utterances, as stages 0 to 5 leave them."""
-    data, exp = tmp_path / "data", tmp_path / "exp"
+def corpus(tmp_path, make_truth):
+    """A corpus folder of four test utterances, and their cuts."""
+    data = tmp_path / "data"
     data.mkdir()
     corpus = {"corpus": "tiny", "title": "Mismatch-tiny", "synthetic": True, "mismatch_rate": 0.2}
     (data / "corpus.json").write_text(json.dumps(corpus))
     truth = [make_truth(name, TEXTS[name], SAID[name], seconds=UNIT) for name in TEXTS]
     truth.append(make_truth("v0", "12", "12", split="valid"))
     SupervisionSet.from_segments(truth).to_file(data / "truth.jsonl.gz")
-    for model, size in (("fa", 20_000), ("ml-vae", 1_500_000)):
-        (exp / model).mkdir(parents=True)
-        training = {"num_params": size, "training_seconds": 1.5, "rounds": 8}
-        (exp / model / "training.json").write_text(json.dumps(training))
     cuts = []
     with LilcomChunkyWriter(tmp_path / "feats") as writer:
         for name, text in TEXTS.items():
@@ -82,16 +119,51 @@ def folders(tmp_path, make_truth):
                     name, [AudioSource("file", [0], "none.wav")], 8000, int(8000 * seconds), seconds
                 ),
             )
-            # Every start but the first is a tenth of a second late.
-            starts = [max(0.0, UNIT * i + (0.1 if i else 0)) for i in range(len(text))]
-            spans = list(zip(starts, [*starts[1:], seconds]))
-            tiers = {
-                tier: [AlignmentItem(s, b, e - b, 0.5) for s, (b, e) in zip(symbols, spans)]
-                for tier, symbols in (("fa", text), ("mlvae", text), ("mlvae_heard", HEARD[name]))
-            }
-            cuts.append(with_tiers(with_features(cut, writer), tiers))
-    CutSet.from_cuts(cuts).to_file(exp / "cuts_test.jsonl.gz")
-    return data, exp
+            cuts.append(with_features(cut, writer))
+    return data, cuts
+
+
+def make_experiment(exp, cuts, systems):
+    """An experiment folder as stages 3 to 5 leave it."""
+    for system in systems:
+        (exp / system).mkdir(parents=True)
+        answers = [with_tiers(cut, tiers_of(cut.id, system)) for cut in cuts]
+        CutSet.from_cuts(answers).to_file(exp / system / "cuts_test.jsonl.gz")
+        training = {"num_params": 20_000, "training_seconds": 1.5, "rounds": 8}
+        if system != "fa":
+            training["num_params"] = 1_500_000
+        if system == "ml-vae-sub":
+            training["num_params_without_generator"] = 700_000
+        if system != "ml-vae-sub-no-generator":
+            (exp / system / "training.json").write_text(json.dumps(training))
+
+
+@pytest.fixture
+def folders(corpus, tmp_path):
+    """The folders of the corpus and of an experiment with forced alignment and ML-VAE."""
+    data, cuts = corpus
+    make_experiment(tmp_path / "exp", cuts, ["fa", "ml-vae"])
+    return data, tmp_path / "exp"
+
+
+@pytest.fixture
+def all_folders(corpus, tmp_path):
+    """The folders of the corpus and of an experiment with every system."""
+    data, cuts = corpus
+    make_experiment(tmp_path / "exp", cuts, list(HEARD))
+    return data, tmp_path / "exp"
+
+
+def rows_of(table):
+    """Names in the first column of the first block; a name in two lines is joined."""
+    names = []
+    for line in table.split("\n\n")[1].splitlines()[2:]:
+        name = line.split("  ")[0]
+        if name and names and names[-1].endswith(","):
+            names[-1] += f" {name}"
+        elif name:
+            names.append(name)
+    return names
 
 
 def test_end_to_end(folders, capsys):
@@ -129,19 +201,109 @@ def test_end_to_end(folders, capsys):
     assert heading == (
         "Mismatch-tiny (synthetic speech): 4 test utterances, 17 units, 11.8 % of them mismatched"
     )
-    shown = [line.split("  ")[0] for line in table.splitlines()]
-    assert [name for name in shown if name in ROWS][:5] == ROWS
+    assert rows_of(table) == ROWS
+    assert "heard" not in table and "difference" not in table
     for shown in ("1.5 M", "20 k", "80.0", "66.7", "100", "pooled", "macro", "hard", "average IoU"):
         assert shown in table
     out = capsys.readouterr().out
     assert table in out
     assert "stage 6 score: 4 in = 4 done + 0 skipped" in out
-    assert (exp / "utterance.png").read_bytes().startswith(b"\x89PNG")
+    for picture in ("utterance.png", "reliability.png"):
+        assert (exp / picture).read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_system(all_folders, capsys):
+    data, exp = all_folders
+    assert score_experiment(data, exp, num_resamples=50) == 0
+    results = json.loads((exp / "results.json").read_text())
+    systems = results["systems"]
+    assert list(systems) == ALL_ROWS
+    shown = {name: (row["num_params"], row["training_seconds"]) for name, row in systems.items()}
+    assert shown["ML-VAE-sub"] == shown["flag-all (sub)"] == (1_500_000, 1.5)
+    assert shown["ML-VAE-sub, no generator, P > 0.5"] == (700_000, 1.5)
+    assert shown["FA"] == (20_000, 1.5)
+
+    assert systems["ML-VAE-sub"]["pooled_f1"] == systems["ML-VAE-sub"]["average_iou"] == 1.0
+    # P > 0.5 flags the 7, which the best path does not.
+    assert systems["ML-VAE-sub, P > 0.5"]["hard_precision"] == pytest.approx(2 / 3)
+    assert systems["ML-VAE-sub, P > 0.5"]["hard_recall"] == 1.0
+    # Of two substitutions found, one is named rightly; what was left out is not named.
+    assert (systems["ML-VAE-sub"]["heard_accuracy"], systems["ML-VAE-sub"]["num_heard"]) == (0.5, 2)
+    alone = systems["ML-VAE-sub, no generator"]
+    assert (alone["heard_accuracy"], alone["num_heard"]) == (1.0, 1)
+    assert systems["flag-all (sub)"]["heard_accuracy"] is None
+    for name in ("FA", "oracle", "ML-VAE, P > 0.5", "flag-all (ours)"):
+        assert systems[name]["brier_score"] is None
+        assert systems[name]["expected_calibration_error"] is None
+    brier = (16 * 0.1**2 + 0.9**2) / 17
+    assert systems["ML-VAE-sub"]["brier_score"] == pytest.approx(brier)
+    rate = 2 / 17
+    assert systems["ML-VAE-sub"]["brier_skill"] == pytest.approx(1 - brier / (rate * (1 - rate)))
+    # One bin: mean P is (14 * 0.1 + 3 * 0.9) / 17.
+    error = systems["ML-VAE-sub"]["expected_calibration_error"]
+    assert error == pytest.approx((14 * 0.1 + 3 * 0.9) / 17 - rate)
+
+    differences = results["differences"]
+    assert list(differences) == [
+        "ML-VAE-sub minus ML-VAE",
+        "ML-VAE-sub minus ML-VAE-sub, no generator",
+    ]
+    first = differences["ML-VAE-sub minus ML-VAE"]
+    assert first["hard_f1"] == pytest.approx(1.0 - systems["ML-VAE"]["hard_f1"])
+    low, high = first["average_iou_interval"]
+    assert low <= first["average_iou"] <= high
+
+    table = (exp / "table.txt").read_text()
+    assert rows_of(table) == ALL_ROWS
+    assert "of 2" in table and "P(mispronounced)" in table
+    for name in ("ML-VAE ", "ML-VAE-sub, no generator", "ML-VAE-sub "):
+        assert f"\n{name}" in table.split("\n\n")[2]
+    lines = table.split("\n\n")[3].splitlines()[2:]
+    assert [line.split("  ")[0] for line in lines] == list(differences)
+    assert f"{100 * first['pooled_f1']:+.1f} [" in lines[0]
+    assert max(map(len, table.splitlines())) <= 125
+    assert "4 in = 4 done" in capsys.readouterr().out
+
+
+def test_any_system_will_do(corpus, tmp_path, capsys):
+    data, cuts = corpus
+    expected = {
+        "fa": ["oracle", "flag-all (FA)", "FA"],
+        "ml-vae": ["oracle", "flag-all (ours)", "ML-VAE", "ML-VAE, P > 0.5"],
+        "ml-vae-sub": ["oracle", "flag-all (sub)", "ML-VAE-sub", "ML-VAE-sub, P > 0.5"],
+    }
+    for system, rows in expected.items():
+        exp = tmp_path / f"exp-{system}"
+        make_experiment(exp, cuts, [system])
+        assert score_experiment(data, exp, num_resamples=20) == 0
+        assert rows_of((exp / "table.txt").read_text()) == rows
+        assert (exp / "utterance.png").exists()
+        assert (exp / "reliability.png").exists() == (system != "fa")
+        assert json.loads((exp / "results.json").read_text())["differences"] == {}
+    with pytest.raises(
+        FileNotFoundError, match=r"no cuts_test.jsonl.gz in any .*\(localize\) make"
+    ):
+        score_experiment(data, tmp_path / "nowhere")
+
+    # Trained, but its answers are not there yet.
+    capsys.readouterr()
+    (exp / "ml-vae").mkdir()
+    assert score_experiment(data, exp, num_resamples=20) == 0
+    missing = exp / "ml-vae" / "cuts_test.jsonl.gz"
+    note = f"no row for ML-VAE: {missing} is missing; stage 5 (localize) makes it"
+    assert note in capsys.readouterr().out
+
+
+def test_training_file_without_a_key(all_folders):
+    data, exp = all_folders
+    (exp / "ml-vae-sub" / "training.json").write_text('{"num_params": 1, "training_seconds": 1}')
+    with pytest.raises(ValueError, match="training.json has no 'num_params_without_generator'"):
+        score_experiment(data, exp)
 
 
 def test_same_command_same_files(folders):
     data, exp = folders
-    files = ("results.json", "table.txt", "utterance.png")
+    files = ("results.json", "table.txt", "utterance.png", "reliability.png")
     score_experiment(data, exp, num_resamples=20)
     first = [(exp / file).read_bytes() for file in files]
     score_experiment(data, exp, num_resamples=20)
@@ -150,13 +312,14 @@ def test_same_command_same_files(folders):
 
 def test_skipped_utterances_are_counted(folders, capsys):
     data, exp = folders
-    path = exp / "cuts_test.jsonl.gz"
+    path = exp / "ml-vae" / "cuts_test.jsonl.gz"
     CutSet.from_cuts([cut for cut in CutSet.from_file(path) if cut.id != "t2"]).to_file(path)
     assert score_experiment(data, exp, num_resamples=20) == 0
     out, err = capsys.readouterr()
     assert "4 in = 3 done + 1 skipped" in out
     assert "no answer for 1 of 4 utterances" in out and "(t2)" in out
-    assert "skipped t2" in err
+    assert "  flag-all (ours); ML-VAE; ML-VAE, P > 0.5\n" in out
+    assert "skipped t2: no answer of ML-VAE; scored as missed" in err
     ours = json.loads((exp / "results.json").read_text())["systems"]["ML-VAE"]
     assert ours["num_missing"] == 1
     assert ours["hard_recall"] == 0.5
@@ -169,9 +332,10 @@ def test_nothing_answered_is_a_failure(folders):
     CutSet.from_cuts(
         MonoCut("t0", 0.0, 1.5, 0, supervisions=[SupervisionSegment("t0", "t0", 0.0, 1.5)])
         for _ in range(1)
-    ).to_file(exp / "cuts_test.jsonl.gz")
+    ).to_file(exp / "ml-vae" / "cuts_test.jsonl.gz")
     assert score_experiment(data, exp, num_resamples=20) == 1
     assert not (exp / "utterance.png").exists()
+    assert not (exp / "reliability.png").exists()
 
 
 @pytest.mark.parametrize(
@@ -181,14 +345,14 @@ def test_nothing_answered_is_a_failure(folders):
         (0, "truth.jsonl.gz", "stage 0 (prepare)"),
         (1, "fa/training.json", "stage 3 (align)"),
         (1, "ml-vae/training.json", "stage 4 (train)"),
-        (1, "cuts_test.jsonl.gz", "stage 5 (localize)"),
+        (1, "ml-vae-sub/training.json", "stage 4 (train)"),
     ],
 )
-def test_missing_inputs(folders, folder, name, stage):
-    missing = folders[folder] / name
+def test_missing_inputs(all_folders, folder, name, stage):
+    missing = all_folders[folder] / name
     missing.unlink()
     with pytest.raises(FileNotFoundError) as caught:
-        score_experiment(*folders)
+        score_experiment(*all_folders)
     assert str(caught.value) == f"{missing} is missing; {stage} makes it"
 
 
@@ -205,11 +369,17 @@ def test_script(folders):
     assert results["intervals"]["over"] == "speaker"
     assert results["systems"]["ML-VAE"]["pooled_f1_interval"] is None
 
+
+def test_script_says_what_is_missing_in_one_line(folders, capsys):
+    data, exp = folders
     (data / "truth.jsonl.gz").unlink()
-    run = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert run.returncode == 1
-    assert run.stderr.count("\n") == 1
-    assert "stage 0 (prepare) makes it" in run.stderr
+    spec = importlib.util.spec_from_file_location("score_script", SCRIPT)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert script.main(["--data-dir", str(data), "--exp-dir", str(exp)]) == 1
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert err.startswith("score.py: ") and "stage 0 (prepare) makes it" in err
 
 
 def test_the_picture_is_chosen_by_rule(make_truth):

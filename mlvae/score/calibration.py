@@ -1,0 +1,188 @@
+"""Is P(mispronounced) what it says? Calibration error, Brier score and the reliability curve.
+
+All functions take the probabilities of N units and whether each was mispronounced. Bins hold
+equally many units (equal mass): with bins of equal width nearly all units would share the first and
+the last one, and the bins between would be noise. Units of the same probability stay together, in
+the bin where the middle of them belongs; where many share one, bins are uneven, and fewer.
+
+Even a perfectly calibrated system has a calibration error above 0, because the share of a bin of n
+units varies by about sqrt(p (1 - p) / n).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import binomtest
+
+MAX_BINS = 15
+MIN_UNITS_PER_BIN = 20
+
+
+@dataclass(frozen=True)
+class ReliabilityCurve:
+    """What was said and what was true in B bins of units, in the order of their probability.
+
+    Attributes:
+        probability: (B,) float64, mean P(mispronounced) of the bin's units.
+        share: (B,) float64, share of them that was mispronounced.
+        low: (B,) float64, lower end of the share's interval.
+        high: (B,) float64, upper end.
+        num_units: (B,) int64, number of units, at least 1.
+    """
+
+    probability: np.ndarray
+    share: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    num_units: np.ndarray
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The figures of one system's probabilities.
+
+    Attributes:
+        brier_score: Mean squared distance of probability and truth, 0..1, lower is better.
+        brier_skill: How much of the base rate's Brier score is gone: 1 is perfect, 0 is worth as
+            much as saying the base rate of every unit, below 0 is worse. None where all units or
+            none are mispronounced.
+        expected_calibration_error: Mean distance of said and true share, 0..1.
+        base_rate: Share of the units that was mispronounced.
+        num_units: Number of units.
+    """
+
+    brier_score: float
+    brier_skill: float | None
+    expected_calibration_error: float
+    base_rate: float
+    num_units: int
+
+
+def calibration(probability: np.ndarray, positive: np.ndarray) -> Calibration:
+    """Compute all figures.
+
+    Args:
+        probability: (N,) float64 in 0..1, P(mispronounced).
+        positive: (N,) bool, mispronounced according to the truth.
+
+    Raises:
+        ValueError: The shapes differ, there is no unit, or a probability is outside 0..1.
+    """
+    return Calibration(
+        brier_score=brier_score(probability, positive),
+        brier_skill=brier_skill(probability, positive),
+        expected_calibration_error=expected_calibration_error(probability, positive),
+        base_rate=float(np.mean(positive)),
+        num_units=len(positive),
+    )
+
+
+def brier_score(probability: np.ndarray, positive: np.ndarray) -> float:
+    """Mean of (P - truth) squared; arguments and errors are those of ``calibration``."""
+    _check(probability, positive)
+    return float(np.mean((probability - positive) ** 2))
+
+
+def brier_skill(probability: np.ndarray, positive: np.ndarray) -> float | None:
+    """1 - Brier score / Brier score of the base rate; arguments as for ``calibration``.
+
+    Returns:
+        At most 1; None where all units or none are mispronounced, so that the base rate is perfect.
+    """
+    _check(probability, positive)
+    base_rate = np.mean(positive)
+    if base_rate in (0.0, 1.0):
+        return None
+    return 1 - brier_score(probability, positive) / float(base_rate * (1 - base_rate))
+
+
+def expected_calibration_error(
+    probability: np.ndarray, positive: np.ndarray, num_bins: int | None = None
+) -> float:
+    """Mean over units of the distance between said and true share of their bin.
+
+    Args:
+        probability: (N,) float64 in 0..1, P(mispronounced).
+        positive: (N,) bool, mispronounced according to the truth.
+        num_bins: Number of bins, see ``equal_mass_bins``.
+
+    Raises:
+        ValueError: As for ``calibration``.
+    """
+    curve = reliability_curve(probability, positive, num_bins)
+    distance = np.abs(curve.probability - curve.share)
+    return float(np.average(distance, weights=curve.num_units))
+
+
+def reliability_curve(
+    probability: np.ndarray,
+    positive: np.ndarray,
+    num_bins: int | None = None,
+    level: float = 0.95,
+) -> ReliabilityCurve:
+    """Compute the points of the curve with Wilson's intervals.
+
+    The intervals take the units as independent of each other.
+
+    Args:
+        probability: (N,) float64 in 0..1, P(mispronounced).
+        positive: (N,) bool, mispronounced according to the truth.
+        num_bins: Number of bins, see ``equal_mass_bins``.
+        level: Share of the cases that an interval is to hold.
+
+    Raises:
+        ValueError: As for ``calibration``.
+    """
+    _check(probability, positive)
+    bins = equal_mass_bins(probability, num_bins)
+    num_units = np.bincount(bins)
+    num_positive = np.bincount(bins, weights=positive).astype(np.int64)
+    ends = [
+        binomtest(int(hits), int(units)).proportion_ci(level, method="wilson")
+        for hits, units in zip(num_positive, num_units)
+    ]
+    return ReliabilityCurve(
+        probability=np.bincount(bins, weights=probability) / num_units,
+        share=num_positive / num_units,
+        low=np.array([interval.low for interval in ends]),
+        high=np.array([interval.high for interval in ends]),
+        num_units=num_units,
+    )
+
+
+def equal_mass_bins(probability: np.ndarray, num_bins: int | None = None) -> np.ndarray:
+    """Put units into bins of equally many units, equal probabilities into the same bin.
+
+    Args:
+        probability: (N,) float64.
+        num_bins: Number of bins, B; None: 15, or fewer so that each has 20 units or more. Where
+            many units have the same probability, fewer bins come out.
+
+    Returns:
+        (N,) int64, the bin of each unit; bins are numbered by rising probability, none is empty.
+
+    Raises:
+        ValueError: ``num_bins`` is below 1.
+    """
+    if num_bins is None:
+        num_bins = min(MAX_BINS, max(1, len(probability) // MIN_UNITS_PER_BIN))
+    if num_bins < 1:
+        raise ValueError(f"need at least 1 bin, got {num_bins}")
+    _, group, sizes = np.unique(probability, return_inverse=True, return_counts=True)
+    # Whole numbers, so that no rounding decides: twice the rank of the middle of each group.
+    twice_middle = 2 * np.cumsum(sizes) - sizes
+    bins = twice_middle * num_bins // (2 * len(probability))
+    return np.unique(bins[group.reshape(-1)], return_inverse=True)[1].reshape(-1)
+
+
+def _check(probability: np.ndarray, positive: np.ndarray) -> None:
+    if probability.shape != positive.shape or probability.ndim != 1:
+        raise ValueError(
+            f"expected two arrays of one shape (N,), got {probability.shape}, {positive.shape}"
+        )
+    if len(probability) == 0:
+        raise ValueError("there is no unit")
+    if not ((probability >= 0) & (probability <= 1)).all():
+        raise ValueError("a probability lies outside 0..1")
