@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from mlvae.score.answers import (
     HeardAccuracy,
     SystemAnswer,
-    Truth,
     heard_accuracy,
     known_probabilities,
     outcomes,
@@ -16,6 +15,7 @@ from mlvae.score.answers import (
 from mlvae.score.bootstrap import Difference, Intervals, bootstrap_intervals
 from mlvae.score.calibration import Calibration, calibration
 from mlvae.score.metrics import FIGURES
+from mlvae.score.truth import Truth
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 from lhotse import MonoCut
 
 from mlvae.report.picture import draw_answer
-from mlvae.score.answers import Truth
 from mlvae.score.systems import System
+from mlvae.score.truth import Truth
 from mlvae.tiers import tier
 
 MIN_UNITS = 5

@@ -15,12 +15,13 @@ import numpy as np
 
 import mlvae
 from mlvae.report.reliability import Panel, draw_reliability
-from mlvae.score.answers import known_probabilities, read_truth
+from mlvae.score.answers import known_probabilities
 from mlvae.score.calibration import reliability_curve
 from mlvae.score.evaluation import Evaluation, evaluate
 from mlvae.score.example import draw_example
 from mlvae.score.systems import COMPARED, find_systems, read_answers, read_cuts
 from mlvae.score.table import format_table, heading
+from mlvae.score.truth import read_truth
 from mlvae.stage import StageReport, atomic_path, log
 
 STAGE = "6 score"

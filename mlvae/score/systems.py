@@ -11,12 +11,12 @@ from lhotse import CutSet, MonoCut
 
 from mlvae.score.answers import (
     SystemAnswer,
-    Truth,
     flag_all_answer,
     oracle_answer,
     threshold_answer,
     tier_answer,
 )
+from mlvae.score.truth import Truth
 from mlvae.stage import log
 
 CUTS = "cuts_test.jsonl.gz"

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from tabulate import tabulate
 
-from mlvae.score.answers import SystemAnswer, Truth
+from mlvae.score.answers import SystemAnswer
 from mlvae.score.bootstrap import Difference
 from mlvae.score.evaluation import Evaluation
+from mlvae.score.truth import Truth
 
 COLUMNS = {
     "pooled PR": "pooled_precision",

@@ -11,12 +11,11 @@ from mlvae.score.answers import (
     known_probabilities,
     oracle_answer,
     outcomes,
-    read_truth,
     threshold_answer,
     tier_answer,
-    truth_of,
 )
 from mlvae.score.metrics import score
+from mlvae.score.truth import read_truth, truth_of
 
 
 def make_cut(name, **tiers):

@@ -19,11 +19,11 @@ from lhotse.audio import AudioSource
 from lhotse.features import Features
 from lhotse.supervision import AlignmentItem
 
-from mlvae.score.answers import truth_of
 from mlvae.score.example import choose_example
 from mlvae.score.experiment import score_experiment
 from mlvae.score.metrics import FIGURES
 from mlvae.score.table import format_count
+from mlvae.score.truth import truth_of
 from mlvae.tiers import with_tiers
 
 ROOT = Path(__file__).parents[2]
