@@ -141,9 +141,12 @@ def _check_posteriors(found, answer, words) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_peaky_posteriors_meet_the_floor(seed, device):
-    """Estimators that are all but sure: the floor of "not c" decides what is mispronounced."""
-    case = random_case(seed, batch=6, spread=14.0)
+@pytest.mark.parametrize(
+    "options", [{}, {"topology": "single", "silence": True, "filler": True}], ids=["ml", "filler"]
+)
+def test_peaky_posteriors_meet_the_floor(options, seed, device):
+    """Estimators that are all but sure: the floors of "not c" and of "any unit" decide."""
+    case = random_case(seed, batch=6, spread=14.0, max_frames=5, **options)
     graphs, emissions = case.graphs(device), case.emissions(device)
     paths = best_path(graphs, emissions)
     probabilities = posteriors(graphs, emissions, frames=True, output_beam=ALL)
@@ -154,11 +157,21 @@ def test_peaky_posteriors_meet_the_floor(seed, device):
         _check_posteriors(probabilities[index], answer, case.words[index])
 
 
-@pytest.mark.parametrize("topology", ["single", "ml"])
-def test_default_beam_of_posteriors_is_wide_enough(topology, device):
+@pytest.mark.parametrize("topology", ["single", "ml", "substitution"])
+@pytest.mark.parametrize("detours", [False, True])
+def test_default_beam_of_posteriors_is_wide_enough(topology, detours, device):
     """What the default leaves out of the sums does not show in probabilities."""
     for seed in range(10):
-        case = random_case(seed, topology, silence=True, batch=8, max_frames=24, max_units=7)
+        case = random_case(
+            seed,
+            topology,
+            silence=True,
+            batch=8,
+            max_frames=24,
+            max_units=7,
+            skip=detours,
+            filler=detours,
+        )
         graphs, emissions = case.graphs(device), case.emissions(device)
         torch.testing.assert_close(
             total_scores(graphs, emissions),
@@ -183,12 +196,21 @@ def test_reference_counts_paths_as_combinatorics_does():
     assert len(one_unit) == 2 * 15
 
 
-@pytest.mark.parametrize("name", ["ml", "single"])
-def test_narrow_beam_finds_the_best_of_many_random_batches(name, device, monkeypatch):
+@pytest.mark.parametrize("name", ["ml", "single", "substitution"])
+@pytest.mark.parametrize("detours", [False, True])
+def test_narrow_beam_finds_the_best_of_many_random_batches(name, detours, device, monkeypatch):
     """best_path searches with a narrow beam; the answer is that of an unpruned search."""
-    for seed in range(40):
+    for seed in range(20):
         case = random_case(
-            seed, name, batch=8, max_frames=24, max_units=7, inputs="boundary and correctness"
+            seed,
+            name,
+            silence=detours,
+            batch=8,
+            max_frames=24,
+            max_units=7,
+            inputs="boundary and correctness",
+            skip=detours,
+            filler=detours,
         )
         graphs, emissions = case.graphs(device), case.emissions(device)
         narrow = best_path(graphs, emissions)

@@ -67,8 +67,21 @@ def test_equal_neighbours_stay_two(device):
         assert [span.position for span in spans] == list(range(len(units)))
 
 
-def test_permuted_batch_gives_permuted_answers(device):
-    case = random_case(5, batch=12, max_frames=15, inputs="boundary and correctness", silence=True)
+def _varied_case(seed: int, batch: int, more: bool):
+    options = {"topology": "substitution", "skip": True, "filler": True} if more else {}
+    return random_case(
+        seed,
+        batch=batch,
+        max_frames=15,
+        inputs="boundary and correctness",
+        silence=True,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("more", [False, True])
+def test_permuted_batch_gives_permuted_answers(more, device):
+    case = _varied_case(5, 12, more)
     emissions = case.emissions(device)
     paths = best_path(case.graphs(), emissions)
     probabilities = posteriors(case.graphs(), emissions, frames=True)
@@ -86,8 +99,9 @@ def test_permuted_batch_gives_permuted_answers(device):
         torch.testing.assert_close(found.occupancy, probabilities[i].occupancy)
 
 
-def test_alone_equals_in_a_batch(device):
-    case = random_case(8, batch=10, max_frames=15, inputs="boundary and correctness", silence=True)
+@pytest.mark.parametrize("more", [False, True])
+def test_alone_equals_in_a_batch(more, device):
+    case = _varied_case(8, 10, more)
     emissions = case.emissions(device)
     together = best_path(case.graphs(), emissions)
     probabilities = posteriors(case.graphs(), emissions)

@@ -205,10 +205,22 @@ def test_unit_lists_may_be_arrays_or_tensors():
     ],
     ids=["cached", "cat", "create_fsa_vec", "index_fsa", "from_dict"],
 )
-def test_graphs_may_be_kept_selected_and_joined(rebuild, device):
-    case = random_case(21, batch=6, max_frames=12, silence=True, alternatives=True)
+@pytest.mark.parametrize("topology", ["ml", "substitution"])
+def test_graphs_may_be_kept_selected_and_joined(topology, rebuild, device):
+    more = topology == "substitution"
+    case = random_case(
+        23,
+        topology,
+        batch=6,
+        max_frames=12,
+        silence=True,
+        alternatives=True,
+        skip=more,
+        filler=more,
+    )
     graphs, emissions = case.graphs(), case.emissions(device)
     expected = best_path(graphs, emissions)
+    assert any(span.is_deleted for spans in expected for span in spans) == more
     total = total_scores(graphs, emissions)
     parts = [case.compiler.compile(case.utterances[a:b]) for a, b in ((0, 1), (1, 3), (3, 6))]
     rebuilt = rebuild(graphs, parts)
