@@ -67,12 +67,16 @@ class _ArcList:
 
     def add(self, utterance, source, target, label, slot, kind, is_start=0, mispronounced=0):
         fields = (utterance, source, target, label, slot, kind, is_start, mispronounced)
-        self.blocks.append(np.stack(np.broadcast_arrays(*fields)))
+        block = np.empty((len(fields), len(utterance)), dtype=np.int64)
+        for row, field in zip(block, fields):
+            row[:] = field
+        self.blocks.append(block)
 
     def sorted(self) -> np.ndarray:
         """All arcs, (8, n), by utterance and source state, else in the order they came."""
         table = np.concatenate(self.blocks, axis=1)
-        return table[:, np.lexsort((table[1], table[0]))]
+        place = table[0] * (table[1].max() + 1) + table[1]
+        return table[:, place.argsort(kind="stable")]
 
 
 def build_arcs(slots: Slots, layout: ColumnLayout) -> Arcs:

@@ -75,27 +75,25 @@ def spans_of_paths(utterance, attributes, scores, num_utterances: int) -> list[l
 
     is_unit = kind[first] == KIND_UNIT
     units_so_far = np.cumsum(is_unit)
-    span_utterance = utterance[first]
     first_span = np.searchsorted(first, utterance_begin)
     before = (units_so_far - is_unit)[first_span]
     position = units_so_far - 1 - before[np.cumsum(first_of_utterance)[first] - 1]
     position = np.where(is_unit, position, NONE)
 
-    columns = zip(
-        span_utterance.tolist(),
-        position.tolist(),
-        attributes["unit"][first].tolist(),
-        (first - origin).tolist(),
-        (last - origin).tolist(),
-        kind[first].tolist(),
-        attributes["is_mispronounced"][first].astype(bool).tolist(),
-        attributes["heard"][first].tolist(),
-        score.tolist(),
-        attributes["word_pos"][first].tolist(),
-        attributes["unit_pos"][first].tolist(),
+    columns = (
+        position,
+        attributes["unit"][first],
+        first - origin,
+        last - origin,
+        np.array(KIND_NAMES, dtype=object)[kind[first]],
+        attributes["is_mispronounced"][first] != 0,
+        attributes["heard"][first],
+        score,
+        attributes["word_pos"][first],
+        attributes["unit_pos"][first],
     )
-    for index, pos, unit, start, end, kind_id, wrong, heard, total, word, slot in columns:
-        result[index].append(
-            UnitSpan(pos, unit, start, end, KIND_NAMES[kind_id], wrong, heard, total, word, slot)
-        )
+    spans = list(map(UnitSpan._make, zip(*(column.tolist() for column in columns))))
+    bounds = np.append(first_span, len(spans)).tolist()
+    for index, begin, end in zip(utterance[utterance_begin].tolist(), bounds, bounds[1:]):
+        result[index] = spans[begin:end]
     return result
