@@ -129,8 +129,8 @@ def make_emissions(
         log_pi = _constant_rate(CONSTANT_MISPRONUNCIATION_RATE, log_q)
     else:
         log_pi = checked_rows(log_correctness, "log_correctness", True)
-    columns = _columns(layout, log_q, log_prior, log_b, log_pi, acoustic_scale)
-    return Emissions(rows.dense_fsa_vec(columns), rows.order, num_frames, layout, list(names))
+    blocks = _blocks(layout, log_q, log_prior, log_b, log_pi, acoustic_scale)
+    return Emissions(rows.dense_fsa_vec(blocks), rows.order, num_frames, layout, list(names))
 
 
 def _constant_rate(rate: float, like: torch.Tensor) -> torch.Tensor:
@@ -138,14 +138,14 @@ def _constant_rate(rate: float, like: torch.Tensor) -> torch.Tensor:
     return like.new_tensor([1 - rate, rate]).log().expand(len(like), 2)
 
 
-def _columns(
+def _blocks(
     layout: ColumnLayout,
     log_q: torch.Tensor,
     log_prior: torch.Tensor,
     log_b: torch.Tensor,
     log_pi: torch.Tensor,
     scale: float,
-) -> list[torch.Tensor]:
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Blocks of columns of the emission matrix, by the equations of make_emissions.
 
     Args:
@@ -157,7 +157,7 @@ def _columns(
         scale: acoustic scale.
 
     Returns:
-        float32 (R, _) each.
+        Of each block, two addends, float32 (R, C) and (R, 1).
     """
     hold, start = log_b.split(1, dim=1)
     ratio = log_q - log_prior
@@ -165,9 +165,10 @@ def _columns(
         ratio = ratio * scale
     correct = ratio[:, : layout.num_states]
     first_state = correct[:, :: layout.states_per_unit]
-    silence = ratio[:, layout.num_states :] + hold if layout.silence else torch.zeros_like(hold)
+    nothing = torch.zeros_like(hold)
+    silence = (ratio[:, layout.num_states :], hold) if layout.silence else (nothing, nothing)
     if not layout.has_mismatch:
-        return [silence, correct + hold, first_state + start]
+        return [silence, (correct, hold), (first_state, start)]
 
     start_right, start_wrong = (start + log_pi).split(1, dim=1)
     mismatch = _log_sum_of_others(log_q[:, : layout.num_states], layout.num_units)
@@ -176,10 +177,10 @@ def _columns(
         mismatch = mismatch * scale
     return [
         silence,
-        correct + hold,
-        first_state + start_right,
-        mismatch + hold,
-        mismatch + start_wrong,
+        (correct, hold),
+        (first_state, start_right),
+        (mismatch, hold),
+        (mismatch, start_wrong),
     ]
 
 

@@ -212,11 +212,9 @@ def total_scores(
 
 def _read_paths(paths: k2.Fsa, graphs: k2.Fsa, num_paths: int) -> list[list[UnitSpan]]:
     """Spans of each linear FSA of ``paths``."""
-    row = rows(paths)
-    emitting = (paths.labels != -1).cpu()
-    graph_arc = paths.graph_arc.long()[emitting.to(paths.device)]
+    emitting = (paths.labels != -1).cpu().numpy()
     attributes = {
-        name: getattr(graphs, name)[graph_arc].cpu().numpy()
+        name: getattr(graphs, name).cpu().numpy()
         for name in (
             "unit_pos",
             "word_pos",
@@ -227,8 +225,13 @@ def _read_paths(paths: k2.Fsa, graphs: k2.Fsa, num_paths: int) -> list[list[Unit
             "is_mispronounced",
         )
     }
-    scores = paths.scores.detach().cpu()[emitting].numpy()
-    return spans_of_paths(row[emitting].numpy(), attributes, scores, num_paths)
+    return spans_of_paths(
+        rows(paths).numpy()[emitting],
+        paths.graph_arc.cpu().numpy()[emitting],
+        attributes,
+        paths.scores.detach().cpu().numpy()[emitting],
+        num_paths,
+    )
 
 
 def _slot_table(attribute: dict[str, torch.Tensor], arcs: slice) -> tuple[torch.Tensor, ...]:

@@ -41,14 +41,17 @@ class UnitSpan(NamedTuple):
     slot: int
 
 
-def spans_of_paths(utterance, attributes, scores, num_utterances: int) -> list[list[UnitSpan]]:
+def spans_of_paths(
+    utterance, graph_arc, attributes, scores, num_utterances: int
+) -> list[list[UnitSpan]]:
     """Cut best paths into spans.
 
     Args:
         utterance: int array (n,), the utterance of each emitting arc; non-decreasing, and within
             an utterance one arc a frame, in order.
-        attributes: arc attributes by name, int arrays (n,): unit_pos, word_pos, unit, heard, kind,
-            is_start, is_mispronounced.
+        graph_arc: int array (n,), the arc of the graphs that each is a copy of.
+        attributes: attributes of the graphs' arcs by name, int arrays: unit_pos, word_pos, unit,
+            heard, kind, is_start, is_mispronounced.
         scores: float array (n,), arc scores.
         num_utterances: length of the result; utterances without arcs give an empty list.
 
@@ -59,11 +62,11 @@ def spans_of_paths(utterance, attributes, scores, num_utterances: int) -> list[l
     num_arcs = len(utterance)
     if num_arcs == 0:
         return result
-    kind = attributes["kind"]
+    kind = attributes["kind"][graph_arc]
     first_of_utterance = np.empty(num_arcs, dtype=bool)
     first_of_utterance[0] = True
     first_of_utterance[1:] = utterance[1:] != utterance[:-1]
-    begins = first_of_utterance | (attributes["is_start"] != 0)
+    begins = first_of_utterance | (attributes["is_start"][graph_arc] != 0)
     begins[1:] |= kind[1:] != kind[:-1]
 
     first = np.flatnonzero(begins)
@@ -80,17 +83,18 @@ def spans_of_paths(utterance, attributes, scores, num_utterances: int) -> list[l
     position = units_so_far - 1 - before[np.cumsum(first_of_utterance)[first] - 1]
     position = np.where(is_unit, position, NONE)
 
+    opening = graph_arc[first]
     columns = (
         position,
-        attributes["unit"][first],
+        attributes["unit"][opening],
         first - origin,
         last - origin,
         np.array(KIND_NAMES, dtype=object)[kind[first]],
-        attributes["is_mispronounced"][first] != 0,
-        attributes["heard"][first],
+        attributes["is_mispronounced"][opening] != 0,
+        attributes["heard"][opening],
         score,
-        attributes["word_pos"][first],
-        attributes["unit_pos"][first],
+        attributes["word_pos"][opening],
+        attributes["unit_pos"][opening],
     )
     spans = list(map(UnitSpan._make, zip(*(column.tolist() for column in columns))))
     bounds = np.append(first_span, len(spans)).tolist()
