@@ -55,7 +55,8 @@ def localize(
             UNKNOWN_HEARD if span.mispronounced else symbol
             for span, symbol in zip(units, canonical)
         ]
-        wrong = [float(unit.mispronounced[span.slot]) for span in units]
+        # A sum over many paths may exceed 1 in the last digits.
+        wrong = unit.mispronounced.clamp(max=1.0)[[span.slot for span in units]].tolist()
         tiers = {
             "mlvae": items_of_spans(cut, spans, canonical, wrong),
             "mlvae_heard": items_of_spans(cut, spans, heard, wrong),
