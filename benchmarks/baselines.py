@@ -3,8 +3,9 @@
 Each takes :class:`Inputs` and returns one :class:`UnitPath` an utterance. The scores are those of
 ``mlvae.fsa.emissions`` for topology ``ml``; to compute them is part of the work.
 
-* :func:`loop_dp`: Viterbi as one writes it first, scalar by scalar over numpy arrays. Tuning such a
-  loop by hand, with nothing but Python lists and local variables, makes it several times faster.
+* :func:`loop_dp`: Viterbi as one writes it first, scalar by scalar over numpy arrays. Its time says
+  as much of the style as of the algorithm: a loop tuned by hand, with Python lists, local variables
+  and nothing computed twice, takes about a ninth of it.
 * :func:`batched_dp`: torch, all utterances, units and branches in one step a frame.
 * :func:`compiled_dp`: the loop compiled by numba, for one thread.
 
@@ -28,41 +29,27 @@ def loop_dp(inputs: Inputs) -> list[UnitPath]:
     Args:
         inputs: on CPU.
     """
-    log_p = inputs.log_prior.double().numpy()
-    p = np.exp(log_p)
-    log_not_p = np.log(np.maximum(p.sum() - p, FLOOR))
     paths = []
     for index, units in enumerate(inputs.units):
-        log_q = inputs.log_posteriors[index].double().numpy()
-        log_b = inputs.log_boundary[index].double().numpy()
-        log_pi = inputs.log_correctness[index].double().numpy()
+        scores = _Scores(inputs, index)
         num_frames, num_units = int(inputs.num_frames[index]), len(units)
+        states = [(k, wrong) for k in range(num_units) for wrong in (0, 1)]
         best = np.full((num_frames, num_units, 2), -np.inf)
         back = np.zeros((num_frames, num_units, 2, 2), dtype=np.int64)
-        best[0, 0] = log_pi[0]
-        for frame in range(num_frames):
-            q = np.exp(log_q[frame])
-            total = q.sum()
-            for k, unit in enumerate(units):
-                for wrong in (0, 1):
-                    if frame > 0:
-                        predecessors = [(k, wrong)]
-                        if k > 0:
-                            predecessors += [(k - 1, 0), (k - 1, 1)]
-                        for before, branch in predecessors:
-                            score = best[frame - 1, before, branch]
-                            if before == k:
-                                score += log_b[frame, 0]
-                            else:
-                                score += log_b[frame, 1] + log_pi[frame, wrong]
-                            if score > best[frame, k, wrong]:
-                                best[frame, k, wrong] = score
-                                back[frame, k, wrong] = before, branch
-                    if wrong:
-                        others = max(total - q[unit], FLOOR)
-                        best[frame, k, wrong] += math.log(others) - log_not_p[unit]
-                    else:
-                        best[frame, k, wrong] += log_q[frame, unit] - log_p[unit]
+        for wrong in (0, 1):
+            best[0, 0, wrong] = scores.initial(wrong) + scores.output(0, 0, wrong)
+        for frame in range(1, num_frames):
+            for k, wrong in states:
+                predecessors = [(k, wrong)]
+                if k > 0:
+                    predecessors += [(k - 1, 0), (k - 1, 1)]
+                for before, branch in predecessors:
+                    score = best[frame - 1, before, branch]
+                    score += scores.transition(frame, before, k, wrong)
+                    if score > best[frame, k, wrong]:
+                        best[frame, k, wrong] = score
+                        back[frame, k, wrong] = before, branch
+                best[frame, k, wrong] += scores.output(frame, k, wrong)
 
         k, wrong = num_units - 1, int(np.argmax(best[-1, -1]))
         score = float(best[-1, k, wrong])
@@ -75,6 +62,36 @@ def loop_dp(inputs: Inputs) -> list[UnitPath]:
             k = before
         paths.append(UnitPath(starts, flags, score))
     return paths
+
+
+class _Scores:
+    """Log-probabilities of one utterance's hidden Markov model, each computed when asked for."""
+
+    def __init__(self, inputs: Inputs, index: int) -> None:
+        self.units = inputs.units[index]
+        self.log_q = inputs.log_posteriors[index].double().numpy()
+        self.log_p = inputs.log_prior.double().numpy()
+        self.log_b = inputs.log_boundary[index].double().numpy()
+        self.log_pi = inputs.log_correctness[index].double().numpy()
+        self.total_q = np.exp(self.log_q).sum(1)
+        self.total_p = np.exp(self.log_p).sum()
+
+    def initial(self, wrong: int) -> float:
+        return self.log_pi[0, wrong]
+
+    def transition(self, frame: int, before: int, k: int, wrong: int) -> float:
+        if before == k:
+            return self.log_b[frame, 0]
+        return self.log_b[frame, 1] + self.log_pi[frame, wrong]
+
+    def output(self, frame: int, k: int, wrong: int) -> float:
+        unit = self.units[k]
+        log_q, log_p = self.log_q[frame, unit], self.log_p[unit]
+        if not wrong:
+            return log_q - log_p
+        others_q = max(self.total_q[frame] - math.exp(log_q), FLOOR)
+        others_p = max(self.total_p - math.exp(log_p), FLOOR)
+        return math.log(others_q) - math.log(others_p)
 
 
 def batched_dp(inputs: Inputs) -> list[UnitPath]:
