@@ -62,7 +62,9 @@ def localize(
             short.append(cut.id)
             continue
         units = [span for span in spans if span.kind == "unit"]
-        wrong = [float(unit.mispronounced[s.slot] + unit.deleted[s.slot]) for s in units]
+        # A sum over many paths may exceed 1 in the last digits.
+        probability = (unit.mispronounced + unit.deleted).clamp(max=1.0)
+        wrong = probability[[span.slot for span in units]].tolist()
         canonical = dataset.table.units(span.unit for span in units)
         heard = [heard_symbol(span, dataset.table) for span in units]
         tiers = {

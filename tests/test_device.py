@@ -9,6 +9,13 @@ import torch
 from mlvae.device import num_parameters, seed_everything, select_device
 
 
+@pytest.fixture(autouse=True)
+def denormal_numbers():
+    """They are switched off for the process; other tests want them."""
+    yield
+    torch.set_flush_denormal(False)
+
+
 def test_select_device(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert [select_device(name).type for name in ("auto", "cpu", "cuda")] == ["cuda", "cpu", "cuda"]
@@ -18,6 +25,14 @@ def test_select_device(monkeypatch):
         select_device("cuda")
     with pytest.raises(ValueError, match="not 'tpu'"):
         select_device("tpu")
+
+
+def test_denormal_numbers_are_flushed():
+    """On them a CPU is tens of times slower, and gradients through many frames become such."""
+    tiny = torch.tensor(1e-30)
+    assert float(tiny * 1e-10) > 0
+    select_device("cpu")
+    assert float(tiny * 1e-10) == 0
 
 
 @pytest.mark.parametrize("seed", [0, 7, 2**40])

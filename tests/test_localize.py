@@ -10,7 +10,13 @@ from lhotse import CutSet
 from mlvae.em import Decoding
 from mlvae.localize import UNKNOWN_HEARD, localize
 from mlvae.tiers import has_tier, tier
-from tests.em.test_estep import NUM_UNITS, GivenFeatures, features_of, random_cuts, stand_in
+from tests.em.test_estep import (
+    NUM_UNITS,
+    GivenFeatures,
+    features_of,
+    random_cuts,
+    stand_in,
+)
 from tests.em.tiny import CPU, TABLE, aligned, make_cut
 
 

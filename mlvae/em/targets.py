@@ -11,7 +11,7 @@ from lhotse.supervision import AlignmentItem
 
 from mlvae.fsa import UnitSpan
 from mlvae.fsa.layout import KIND_NAMES
-from mlvae.tiers import tier
+from mlvae.tiers import has_tier, tier
 
 #: Target of a frame that belongs to no unit where silence is not modelled: no loss is taken there.
 IGNORE = -100
@@ -114,8 +114,10 @@ def spans_of_tier(cut: Cut, name: str, unit_ids: Sequence[int]) -> list[UnitSpan
         unit_ids: the canonical units as ids, one an item.
 
     Raises:
-        ValueError: the tier has another number of items.
+        ValueError: there is no such tier, or it has another number of items.
     """
+    if not has_tier(cut, name):
+        raise ValueError(f"{cut.id}: no tier {name}, run the stage that makes it")
     items = tier(cut, name)
     if len(items) != len(unit_ids):
         raise ValueError(f"{cut.id}: tier {name} has {len(items)} items for {len(unit_ids)} units")

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
+from .frames import FrameRows
 from .layout import ColumnLayout
 
 
@@ -58,38 +59,36 @@ def checked_shapes(
     return num_frames
 
 
-def checked_values(
+def check_values(
     values: torch.Tensor,
-    num_frames: torch.Tensor,
+    rows: FrameRows,
     names: Sequence[str],
     what: str,
     are_probabilities: bool,
-) -> torch.Tensor:
-    """Refuse NaN, +inf, frames of -inf only, and log-probabilities above 0; blank out padding.
+) -> None:
+    """Refuse NaN, +inf, frames of -inf only, and log-probabilities above 0.
 
-    The maximum over columns tells all of these at once: NaN wins every comparison.
+    Args:
+        values: float32 (R, C), gathered by ``rows``.
+        rows: of which frames they are.
+        names: (B,), what the message calls the utterances.
+        what: what the message calls the values.
+        are_probabilities: whether values above 0 are wrong.
     """
-    best = values.detach().amax(dim=2)
-    valid = torch.arange(values.shape[1], device=values.device) < num_frames.to(
-        values.device
-    ).unsqueeze(1)
-    finite = torch.isfinite(best)
-    wrong = valid & ~finite
-    if are_probabilities:
-        wrong = wrong | (valid & (best > 1e-3))
-    if wrong.any():
-        index, frame = wrong.nonzero()[0].tolist()
-        value = float(best[index, frame])
-        if math.isnan(value):
-            reason = "is NaN"
-        elif value == -math.inf:
-            reason = "is -inf in all columns"
-        elif value == math.inf:
-            reason = "is +inf"
-        else:
-            reason = f"has {value:.4g}, above log 1 = 0: log-probabilities are wanted, not logits"
-        raise ValueError(f"{names[index]}: {what} {reason} at frame {frame}")
-    if not valid.all():
-        # Padding may hold anything, but must not reach gradients as NaN.
-        values = torch.where(valid.unsqueeze(2), values, values.new_zeros(()))
-    return values
+    # The maximum over columns tells all of these at once: NaN wins every comparison.
+    best = values.detach().amax(dim=1)
+    limit = 1e-3 if are_probabilities else torch.finfo(best.dtype).max
+    right = (best > -math.inf) & (best <= limit)
+    if bool(right.all()):
+        return
+    row, index, frame = rows.first_place(~right)
+    value = float(best[row])
+    if math.isnan(value):
+        reason = "is NaN"
+    elif value == -math.inf:
+        reason = "is -inf in all columns"
+    elif value == math.inf:
+        reason = "is +inf"
+    else:
+        reason = f"has {value:.4g}, above log 1 = 0: log-probabilities are wanted, not logits"
+    raise ValueError(f"{names[index]}: {what} {reason} at frame {frame}")

@@ -14,16 +14,19 @@ from dataclasses import dataclass
 import k2
 import torch
 
-from .checks import checked_shapes, checked_values
+from .checks import check_values, checked_shapes
+from .frames import FrameRows
 from .layout import ColumnLayout
 
 #: q(b_t = 1) and q(pi_t = 1) where the caller has no network for them.
 CONSTANT_BOUNDARY_RATE = 0.1
 CONSTANT_MISPRONUNCIATION_RATE = 0.15
 
-#: Floor of 1 - q(c), and of q(any unit): a saturated estimator must not make a mispronunciation or
-#: a filler impossible.
+#: Floor of 1 - q(c): a saturated estimator must not make a mispronunciation impossible.
 MISMATCH_FLOOR = 1e-5
+
+#: Log of a probability of zero where -inf would make gradients NaN.
+LOWEST = -1e4
 
 
 @dataclass
@@ -114,120 +117,137 @@ def make_emissions(
     elif len(names) != batch:
         raise ValueError(f"{len(names)} names for {batch} utterances")
 
-    log_posteriors = checked_values(
-        log_posteriors.float(), num_frames, names, "log_posteriors", layout.has_mismatch
-    )
-    if log_boundary is not None:
-        log_boundary = checked_values(log_boundary.float(), num_frames, names, "log_boundary", True)
-    if log_correctness is not None:
-        log_correctness = checked_values(
-            log_correctness.float(), num_frames, names, "log_correctness", True
-        )
+    rows = FrameRows(num_frames, log_posteriors.shape[1], log_posteriors.device)
 
-    log_prior = _prior(log_posteriors, log_prior)
+    def checked_rows(padded: torch.Tensor, what: str, are_probabilities: bool) -> torch.Tensor:
+        values = rows.gather(padded.float())
+        check_values(values, rows, names, what, are_probabilities)
+        return values
+
+    log_q = checked_rows(log_posteriors, "log_posteriors", layout.has_mismatch)
+    log_prior = _prior(log_q, log_prior)
     if blank is not None:
-        log_posteriors, log_prior = _share_blank(log_posteriors, log_prior, blank)
-    columns = _columns(
-        layout, log_posteriors, log_prior, log_boundary, log_correctness, acoustic_scale
-    )
-
-    order = torch.sort(num_frames, descending=True, stable=True).indices
-    segments = torch.zeros(batch, 3, dtype=torch.int32)
-    segments[:, 0] = order
-    # k2 refuses empty segments. One frame stands in for none; what is found on it is dropped,
-    # because every graph needs a frame and such an utterance is reported as too short.
-    segments[:, 2] = num_frames[order].clamp(min=1)
-    return Emissions(k2.DenseFsaVec(columns, segments), order, num_frames, layout, list(names))
-
-
-def _columns(
-    layout: ColumnLayout,
-    log_posteriors: torch.Tensor,
-    log_prior: torch.Tensor,
-    log_boundary: torch.Tensor | None,
-    log_correctness: torch.Tensor | None,
-    scale: float,
-) -> torch.Tensor:
-    """The emission matrix, float32 (B, T, num_columns), by the equations of make_emissions."""
-    batch, frames, _ = log_posteriors.shape
-    num_units, states = layout.num_units, layout.states_per_unit
-    like = {"dtype": torch.float32, "device": log_posteriors.device}
+        log_q, log_prior = _share_blank(log_q, log_prior, blank)
     if log_boundary is None:
-        rate = torch.tensor([1 - CONSTANT_BOUNDARY_RATE, CONSTANT_BOUNDARY_RATE], **like)
-        log_boundary = rate.log().expand(batch, frames, 2)
-    no_boundary = log_boundary.new_zeros(batch, 1, 2)
-    log_boundary = torch.cat([no_boundary, log_boundary[:, 1:]], dim=1)
-    hold, start = log_boundary[..., :1], log_boundary[..., 1:]
+        log_b = _constant_rate(CONSTANT_BOUNDARY_RATE, log_q)
+    else:
+        log_b = checked_rows(log_boundary, "log_boundary", True)
+    log_b = log_b.index_fill(0, rows.first, 0.0)
+    if log_correctness is None:
+        log_pi = _constant_rate(CONSTANT_MISPRONUNCIATION_RATE, log_q)
+    else:
+        log_pi = checked_rows(log_correctness, "log_correctness", True)
+    blocks = _blocks(layout, log_q, log_prior, log_b, log_pi, acoustic_scale)
+    return Emissions(rows.dense_fsa_vec(blocks), rows.order, num_frames, layout, list(names))
 
-    ratio = log_posteriors - log_prior
+
+def _constant_rate(rate: float, like: torch.Tensor) -> torch.Tensor:
+    """Log-probabilities of no and yes in each row, (R, 2)."""
+    return like.new_tensor([1 - rate, rate]).log().expand(len(like), 2)
+
+
+def _blocks(
+    layout: ColumnLayout,
+    log_q: torch.Tensor,
+    log_prior: torch.Tensor,
+    log_b: torch.Tensor,
+    log_pi: torch.Tensor,
+    scale: float,
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Blocks of columns of the emission matrix, by the equations of make_emissions.
+
+    Args:
+        layout: which columns there are.
+        log_q: float32 (R, N * S [+ 1 silence]), posteriors of all frames.
+        log_prior: float32, one value a column of ``log_q``.
+        log_b: float32 (R, 2), 0 in first frames.
+        log_pi: float32 (R, 2).
+        scale: acoustic scale.
+
+    Returns:
+        Of each block, two addends, float32 (R, C) and (R, 1).
+    """
+    hold, start = log_b.split(1, dim=1)
+    ratio = log_q - log_prior
     if scale != 1.0:
         ratio = ratio * scale
-    correct = ratio[..., : layout.num_states]
-    first_state = correct[..., ::states]
-    silence = ratio[..., layout.num_states :] + hold if layout.silence else torch.zeros_like(hold)
-    columns = [silence, correct + hold, first_state + start]
+    correct = ratio[:, : layout.num_states]
+    first_state = correct[:, :: layout.states_per_unit]
+    nothing = torch.zeros_like(hold)
+    silence = (ratio[:, layout.num_states :], hold) if layout.silence else (nothing, nothing)
+    blocks = [silence, (correct, hold)]
     if not layout.has_mismatch:
-        return torch.cat(columns, dim=2)
+        return [*blocks, (first_state, start)]
 
-    if log_correctness is None:
-        rate = CONSTANT_MISPRONUNCIATION_RATE
-        log_correctness = torch.tensor([1 - rate, rate], **like).log()
-    start_mismatch = start + log_correctness[..., 1:]
+    start_right, start_wrong = (start + log_pi).split(1, dim=1)
+    if layout.topology == "single":
+        blocks.append((first_state, start))
+    else:
+        blocks.append((first_state, start_right))
     if layout.topology == "substitution":
-        columns.append(first_state + start_mismatch)
+        blocks.append((first_state, start_wrong))
     if layout.topology == "ml":
-        others = _log_sum_of_others(log_posteriors[..., : layout.num_states], num_units)
-        others_prior = _log_sum_of_others(log_prior[: layout.num_states], num_units)
-        mismatch = (others - others_prior) * scale
-        columns += [mismatch + start_mismatch, mismatch + hold]
-    if layout.topology != "single":
-        columns[2] = columns[2] + log_correctness[..., :1]
+        mismatch = _log_sum_of_others(log_q[:, : layout.num_states], layout.num_units)
+        mismatch -= _log_sum_of_others(log_prior[: layout.num_states], layout.num_units)
+        if scale != 1.0:
+            mismatch = mismatch * scale
+        blocks += [(mismatch, start_wrong), (mismatch, hold)]
     if layout.filler:
-        spoken = log_posteriors[..., : layout.num_states].double().exp().sum(2, keepdim=True)
-        spoken_prior = log_prior[: layout.num_states].logsumexp(0)
-        filler = (_floored_log(spoken, spoken) - spoken_prior) * scale
-        columns += [filler + start_mismatch, filler + hold]
-    return torch.cat(columns, dim=2)
+        spoken = log_q[:, : layout.num_states].clamp(min=LOWEST).logsumexp(1, keepdim=True)
+        filler = _floored(spoken) - log_prior[: layout.num_states].logsumexp(0)
+        if scale != 1.0:
+            filler = filler * scale
+        blocks += [(filler, start_wrong), (filler, hold)]
+    return blocks
+
+
+def _floored(log_probs: torch.Tensor) -> torch.Tensor:
+    """Log-probabilities with the floor of ``MISMATCH_FLOOR`` for the value, not the gradient."""
+    floored = log_probs - log_probs.detach() + math.log(MISMATCH_FLOOR)
+    return torch.where(log_probs < math.log(MISMATCH_FLOOR), floored, log_probs)
 
 
 def _log_sum_of_others(log_probs: torch.Tensor, num_units: int) -> torch.Tensor:
     """For each unit, log of the probability of all other units, floored at 1e-5.
 
-    Computed as total minus own in double precision: with probabilities at most 1 and the floor far
-    above the rounding error of 1e-16, this equals a logsumexp over the others. The floor holds for
-    the value alone. The gradient stays that of the logsumexp, so that an estimator which is all
-    but sure of a unit can still be told that it is wrong.
+    Computed as total minus own, which equals a logsumexp over the others: the total is kept as the
+    nearest float and the rest that is missing from it, so that rounding does not show in the
+    difference, however little is left. The floor holds for the value alone. The gradient stays that
+    of the logsumexp, so that an estimator which is all but sure of a unit can still be told that it
+    is wrong.
 
     Args:
-        log_probs: (..., N * S), unit by unit.
+        log_probs: float32 (..., N * S), unit by unit.
         num_units: N.
 
     Returns:
         float32 (..., N).
     """
-    probs = log_probs.double().exp().unflatten(-1, (num_units, -1)).sum(-1)
-    others = exact = probs.sum(-1, keepdim=True) - probs
-    if probs.requires_grad and bool((others < MISMATCH_FLOOR).any()):
-        # Total minus own leaves nothing but rounding error for the likeliest unit.
-        likeliest = torch.zeros_like(probs, dtype=torch.bool)
-        likeliest = likeliest.scatter(-1, probs.argmax(-1, keepdim=True), True)
-        rest = probs.masked_fill(likeliest, 0).sum(-1, keepdim=True)
-        exact = torch.where(likeliest, rest, others)
-    return _floored_log(others, exact)
-
-
-def _floored_log(probs: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
-    """Log of double-precision ``probs`` with their floor, as float32.
-
-    Below the floor the gradient is that of the log of ``exact``, the same without rounding errors.
-    """
-    result = probs.clamp(min=MISMATCH_FLOOR).log()
-    below = probs < MISMATCH_FLOOR
-    if probs.requires_grad and bool(below.any()):
-        unfloored = exact.clamp(min=1e-300).log()
+    probs = log_probs.exp()
+    if log_probs.shape[-1] > num_units:
+        probs = probs.unflatten(-1, (num_units, -1)).sum(-1)
+    total = probs.sum(-1, keepdim=True, dtype=torch.float64)
+    nearest = total.float()
+    others = (nearest - probs).add_((total - nearest).float())
+    result = others.clamp(min=MISMATCH_FLOOR).log_()
+    below = others < MISMATCH_FLOOR if others.requires_grad else None
+    if below is not None and bool(below.any()):
+        unfloored = _unfloored(log_probs, others)
         floored = unfloored - unfloored.detach() + math.log(MISMATCH_FLOOR)
         result = torch.where(below, floored, result)
-    return result.float()
+    return result
+
+
+def _unfloored(log_probs: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+    """Log of ``others`` (..., N), also where it is too little for a float.
+
+    That can only be so for the likeliest unit: to any other the likeliest is one of the others.
+    """
+    units = log_probs.clamp(min=LOWEST).unflatten(-1, (others.shape[-1], -1)).logsumexp(-1)
+    likeliest = torch.zeros_like(units, dtype=torch.bool)
+    likeliest.scatter_(-1, units.argmax(-1, keepdim=True), True)
+    rest = units.masked_fill(likeliest, LOWEST).logsumexp(-1, keepdim=True)
+    return torch.where(likeliest, rest, others.clamp(min=torch.finfo(others.dtype).tiny).log())
 
 
 def _prior(log_posteriors: torch.Tensor, log_prior: torch.Tensor | None) -> torch.Tensor:

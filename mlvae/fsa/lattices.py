@@ -92,8 +92,8 @@ def shortest_paths(
 ) -> Iterator[tuple[list[int], k2.Fsa]]:
     """Positions in the order of the emissions, and their best paths; nothing for those without.
 
-    Searches with a narrow beam, and again with wider ones what came out empty. Utterances that are
-    too short are named in a warning.
+    Searches with a narrow beam, and again with wider ones what came out empty or in pieces.
+    Utterances that are too short are named in a warning.
     """
     order = emissions.order.tolist()
     short = set(too_short(graphs, emissions))
@@ -109,11 +109,31 @@ def shortest_paths(
             lattice = intersect(bare, emissions, missing, beam)
             if lattice is None:
                 continue
-            paths = k2.shortest_path(lattice, use_double_scores=True)
-        yield missing, paths
-        splits = arc_row_splits(paths)
-        empty = (splits[1:] == splits[:-1]).tolist()
-        missing = [position for position, is_empty in zip(missing, empty) if is_empty]
+            paths, whole = whole_paths(lattice, emissions, missing)
+        found = [position for position, is_whole in zip(missing, whole.tolist()) if is_whole]
+        if 0 < len(found) < len(missing):
+            kept = whole.nonzero().flatten().to(paths.device, torch.int32)
+            paths = k2.index_fsa(paths, kept)
+        if found:
+            yield found, paths
+        missing = [position for position, is_whole in zip(missing, whole.tolist()) if not is_whole]
+
+
+def whole_paths(
+    lattice: k2.Fsa, emissions: Emissions, positions: list[int]
+) -> tuple[k2.Fsa, torch.Tensor]:
+    """Best paths through the lattice of :func:`intersect`, and which are from end to end.
+
+    A lattice that rounding has cut in pieces may hold no path, or one through some of its frames.
+
+    Returns:
+        An FsaVec of linear FSAs, and bool (len(positions),) on CPU.
+    """
+    paths = k2.shortest_path(lattice, use_double_scores=True)
+    splits = arc_row_splits(paths)
+    # One arc a frame and the final arc.
+    num_arcs = emissions.num_frames[emissions.order[positions]] + 1
+    return paths, splits[1:] - splits[:-1] == num_arcs
 
 
 def rows(fsas: k2.Fsa) -> torch.Tensor:

@@ -9,7 +9,16 @@ import k2
 import torch
 
 from .emissions import Emissions
-from .lattices import arc_row_splits, beams, intersect, prepared, rows, shortest_paths, too_short
+from .lattices import (
+    arc_row_splits,
+    beams,
+    intersect,
+    prepared,
+    rows,
+    shortest_paths,
+    too_short,
+    whole_paths,
+)
 from .layout import ARC_ATTRIBUTES, SLOT_ATTRIBUTES
 from .spans import PathArcs, UnitSpan, spans_of_paths
 
@@ -197,8 +206,11 @@ def total_scores(
             continue
         found = lattice.get_tot_scores(log_semiring=log_semiring, use_double_scores=True)
         scores = scores.index_copy(0, torch.tensor(missing, device=device), found)
-        lost = torch.isneginf(found).tolist()
-        missing = [position for position, is_lost in zip(missing, lost) if is_lost]
+        lost = torch.isneginf(found).cpu()
+        if not log_semiring:
+            with torch.no_grad():
+                lost |= ~whole_paths(lattice, emissions, missing)[1]
+        missing = [position for position, is_lost in zip(missing, lost.tolist()) if is_lost]
     return scores.float()[torch.argsort(emissions.order).to(device)]
 
 

@@ -42,14 +42,17 @@ class ArcTable:
     def add(self, score: np.ndarray | float = 0.0, **fields: np.ndarray | int) -> None:
         """Add a block of arcs; fields are arrays of one length, or numbers for all of them."""
         columns = [fields[name] if name in fields else _DEFAULTS[name] for name in _FIELDS]
-        block = np.stack(np.broadcast_arrays(*columns))
+        block = np.empty((len(columns), np.size(fields["utterance"])), dtype=np.int64)
+        for row, column in zip(block, columns):
+            row[:] = column
         self._blocks.append(block)
         self._scores.append(np.broadcast_to(np.float32(score), block.shape[1:]))
 
     def sorted(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """All arcs by utterance and source state, else in the order they came; and their scores."""
         table = np.concatenate(self._blocks, axis=1)
-        order = np.lexsort((table[1], table[0]))
+        place = table[0] * (table[1].max() + 1) + table[1]
+        order = place.argsort(kind="stable")
         scores = np.concatenate(self._scores)[order]
         return dict(zip(_FIELDS, table[:, order])), scores
 

@@ -88,16 +88,6 @@ def test_a_tier_gives_the_spans_back_and_tiles_the_cut(drawn):
         assert item.end == pytest.approx(following.start, abs=2e-6)
 
 
-@pytest.mark.parametrize("num_samples", [9960, 10040, 10000])
-def test_the_last_unit_ends_with_the_cut_whatever_is_left_of_its_last_frame(num_samples):
-    duration = num_samples / 8000
-    cut = make_cut("x", np.zeros((int(duration * 100 + 0.5), 2)), ["a", "b"], duration)
-    spans = unit_spans([0, 1], [0, 100, cut.num_frames])
-    cut = with_tiers(cut, {"fa": items_of_spans(cut, spans, ["a", "b"], [0.0, 0.0])})
-    assert tier(cut, "fa")[-1].end == pytest.approx(duration)
-    assert spans_of_tier(cut, "fa", [0, 1])[-1].end == cut.num_frames
-
-
 def test_silence_is_in_no_tier_and_scores_are_kept():
     cut = make_cut("x", np.zeros((10, 2)), ["a", "b"])
     spans = [silence(0, 2), *unit_spans([0, 1], [2, 5, 8]), silence(8, 10)]
@@ -115,3 +105,5 @@ def test_a_tier_of_other_units_is_refused():
     items = items_of_spans(cut, unit_spans([0], [0, 10]), ["a"], [0.0])
     with pytest.raises(ValueError, match="x: tier fa has 1 items for 2 units"):
         spans_of_tier(with_tiers(cut, {"fa": items}), "fa", [0, 1])
+    with pytest.raises(ValueError, match="x: no tier other"):
+        spans_of_tier(cut, "other", [0, 1])

@@ -176,6 +176,24 @@ def test_correctness_is_charged_once_a_unit(device):
     assert (span.start, span.end, span.unit, span.heard) == (0, 9, 0, -1)
 
 
+@pytest.mark.parametrize("states", [1, 3])
+def test_mismatch_is_exact_for_a_confident_estimator(states, device):
+    """What is left for the other units is not lost in rounding, down to the floor."""
+    logits = torch.zeros(1, 15, NUM_UNITS * states)
+    logits[0, :, 0] = torch.arange(15.0)
+    log_posteriors = logits.to(device).log_softmax(-1)
+    compiler = MlFsaCompiler(NUM_UNITS, states_per_unit=states)
+    columns = compiler.emissions(log_posteriors, torch.tensor([15])).dense.scores[:15, 1:]
+    units = log_posteriors[0].double().unflatten(-1, (NUM_UNITS, states)).logsumexp(-1)
+    for unit in range(NUM_UNITS):
+        others = [other for other in range(NUM_UNITS) if other != unit]
+        expected = units[1:, others].logsumexp(-1).clamp(min=math.log(1e-5))
+        expected += math.log(0.9) - math.log(1 - 1 / NUM_UNITS)
+        found = columns[1:, compiler.layout.hold_mismatch(unit)].double()
+        torch.testing.assert_close(found, expected, atol=2e-6, rtol=1e-6)
+    assert float(units[-1, 1:].logsumexp(-1)) < math.log(1e-5)
+
+
 def test_ctc_posteriors_with_blank(device):
     """Spikes between blanks: of a correct sentence nothing is flagged, else what is wrong."""
     compiler = MlFsaCompiler(NUM_UNITS, "ml")

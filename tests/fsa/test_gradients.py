@@ -76,7 +76,7 @@ def test_gradients_are_finite_differences(settings, log_semiring, device):
         assert torch.allclose(found, expected, atol=2e-3, rtol=2e-3), (name, found, expected)
 
 
-@pytest.mark.parametrize("gap", [5.0, 12.0, 20.0, 60.0])
+@pytest.mark.parametrize("gap", [5.0, 12.0, 20.0, 60.0, 500.0])
 @pytest.mark.parametrize("log_correct", [-0.2, -1000.0])
 def test_saturated_estimator_keeps_a_gradient(gap, log_correct, device):
     """An estimator that is all but sure of the canonical unit, with and without reason.

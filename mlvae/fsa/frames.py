@@ -1,0 +1,99 @@
+"""The frames of a batch laid end to end, as k2 wants them: longest utterance first, no padding.
+
+k2's DenseFsaVec has one row for each frame, and after each utterance one more for the final arc.
+Its constructor picks these rows from a padded emission matrix, which is several times as wide as
+the network's output. Here they are picked from the network's output, so that nothing is computed
+for padding, and the matrix is written once and never copied.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import _k2
+import k2
+import torch
+
+
+class FrameRows:
+    """Which frame each row of a DenseFsaVec holds.
+
+    k2 refuses utterances without frames. One row stands in for none; what is found on it is
+    dropped, because every unit needs a frame and such an utterance is reported as too short.
+
+    Args:
+        num_frames: int64 (B,) on CPU.
+        width: T of the padded tensors (B, T, C).
+        device: of the padded tensors.
+
+    Attributes:
+        order: int64 (B,) on CPU; ``order[i]`` is the caller's index of the i-th longest utterance.
+        first: int64 (B,) on the device; row of the first frame of the i-th longest utterance.
+    """
+
+    def __init__(self, num_frames: torch.Tensor, width: int, device: torch.device) -> None:
+        self.order = torch.sort(num_frames, descending=True, stable=True).indices
+        self._width = width
+        last = num_frames[self.order].clamp(min=1) - 1
+        size = last + 2
+        splits = torch.zeros(len(size) + 1, dtype=torch.int64)
+        splits[1:] = size.cumsum(0)
+        # The row of a final arc repeats the last frame until dense_fsa_vec overwrites it.
+        frame = torch.arange(int(splits[-1])) - splits[:-1].repeat_interleave(size)
+        frame = torch.minimum(frame, last.repeat_interleave(size))
+        # Place of each row among the B * T frames of a padded tensor.
+        self._place = (frame + (self.order * width).repeat_interleave(size)).to(device)
+        self._splits = splits.to(device, torch.int32)
+        self.first = splits[:-1].to(device)
+        self._final = (splits[1:] - 1).to(device)
+        empty = num_frames[self.order] == 0
+        self._stand_in = None
+        if bool(empty.any()):
+            self._stand_in = empty.repeat_interleave(size).unsqueeze(1).to(device)
+
+    def __len__(self) -> int:
+        return len(self._place)
+
+    def gather(self, padded: torch.Tensor) -> torch.Tensor:
+        """Rows (R, C) of a padded tensor (B, T, C), which is not read at and after num_frames."""
+        rows = padded.reshape(-1, padded.shape[2]).index_select(0, self._place)
+        return rows if self._stand_in is None else rows.masked_fill(self._stand_in, 0)
+
+    def first_place(self, chosen: torch.Tensor) -> tuple[int, int, int]:
+        """The first of some rows in the caller's order: its row, utterance and frame.
+
+        Args:
+            chosen: bool (R,), true somewhere.
+        """
+        row = int(self._place.masked_fill(~chosen, self._place.max() + 1).argmin())
+        return (row, *divmod(int(self._place[row]), self._width))
+
+    def dense_fsa_vec(self, blocks: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> k2.DenseFsaVec:
+        """Sum up and put together blocks of columns, label 0 first.
+
+        Args:
+            blocks: of each block, two addends, float32 (R, C) and (R, 1).
+
+        Returns:
+            The DenseFsaVec. Its scores have one more column before label 0, of the final arcs: 0 in
+            their rows and -inf in all others.
+        """
+        width = 1 + sum(values.shape[1] for values, _ in blocks)
+        wants_gradient = any(addend.requires_grad for block in blocks for addend in block)
+        if wants_gradient and torch.is_grad_enabled():
+            no_final = blocks[0][0].new_full((len(self), 1), -math.inf)
+            scores = torch.cat([no_final, *(values + term for values, term in blocks)], dim=1)
+        else:
+            # The same without copies, which would take as long as all the rest.
+            scores = blocks[0][0].new_empty(len(self), width)
+            scores[:, 0] = -math.inf
+            column = 1
+            for values, term in blocks:
+                end = column + values.shape[1]
+                torch.add(values, term, out=scores[:, column:end])
+                column = end
+        scores.index_fill_(0, self._final, -math.inf)
+        scores[self._final, 0] = 0.0
+        # The last lines of k2.DenseFsaVec.__init__.
+        return k2.DenseFsaVec._from_dense_fsa_vec(_k2.DenseFsaVec(scores, self._splits), scores)

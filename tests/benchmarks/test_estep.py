@@ -1,0 +1,112 @@
+"""The benchmark of the E-step at a tiny size: that all ways agree, not how fast they are."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+
+from benchmarks import estep, inputs
+from benchmarks.baselines import batched_dp, compiled_dp, loop_dp
+
+TINY = "--num-utterances 5 --num-frames 24 --num-units 6 --alphabet 7 --repeats 3 --loop-repeats 2"
+
+
+def run(tmp_path, *options) -> tuple[int, dict]:
+    path = tmp_path / "estep.json"
+    num_threads = torch.get_num_threads()
+    try:
+        status = estep.main([*TINY.split(), "--json", str(path), *options])
+    finally:
+        torch.set_num_threads(num_threads)
+    return status, json.loads(path.read_text())
+
+
+def test_all_ways_agree_and_are_reported(tmp_path, capsys):
+    pytest.importorskip("numba")
+    status, report = run(tmp_path, "--vary", "0.6", "--seed", "3")
+    assert status == 0
+    assert report["same_paths"] is True
+    assert report["settings"]["num_utterances"] == 5 and report["settings"]["seed"] == 3
+    assert report["machine"]["cpu"] and report["machine"]["cores"] >= 1
+    assert report["versions"]["k2"] and report["versions"]["numba"]
+    runs = {name: len(seconds) for name, seconds in report["seconds"].items()}
+    assert runs == {"k2": 3, "loop": 2, "batched": 3, "compiled": 3}
+    assert report["ratio_to_k2"]["k2"] == 1
+    for ratios in (report["ratio_to_k2"], report["fastest_ratio_to_k2"]):
+        assert ratios.keys() == runs.keys()
+        assert all(ratio > 0 for ratio in ratios.values())
+    parts = report["k2_parts_seconds"]
+    assert list(parts) == ["compile", "emissions", "intersect_dense", "shortest_path", "other"]
+    assert all(len(seconds) == 3 and min(seconds) > 0 for seconds in parts.values())
+    for turn, whole in enumerate(report["seconds"]["k2"]):
+        assert sum(seconds[turn] for seconds in parts.values()) == pytest.approx(whole)
+    printed = capsys.readouterr().out
+    assert "k2: shortest path" in printed
+    assert "times as long as the compiled DP" in printed
+    assert "All ways found the same 5 paths" in printed
+
+
+def test_another_path_ends_with_status_one(tmp_path, monkeypatch, capsys):
+    def wrong(given):
+        first, *others = loop_dp(given)
+        last = len(first.wrong) - 1
+        flags = [flag != (k == last) for k, flag in enumerate(first.wrong)]
+        path = first._replace(wrong=flags)
+        return [path._replace(score=inputs.path_score(given, 0, path)), *others]
+
+    monkeypatch.setattr(estep, "batched_dp", wrong)
+    status, report = run(tmp_path)
+    assert status == 1
+    assert report["same_paths"] is False
+    assert "utterance 0: batched has another path than k2" in capsys.readouterr().err
+
+
+def test_without_numba_there_are_three_ways(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "numba", None)
+    status, report = run(tmp_path)
+    assert status == 0
+    assert list(report["seconds"]) == ["k2", "loop", "batched"]
+    assert capsys.readouterr().err == "numba is not installed (extra dev): no compiled DP\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--num-frames", "5"], "6 units do not fit into 5 frames"),
+        (["--alphabet", "1"], "two different units"),
+        (["--json", "nowhere/estep.json"], "no such folder"),
+    ],
+)
+def test_options_that_do_not_fit(options, message, capsys):
+    assert estep.main([*TINY.split(), *options]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_scores_that_do_not_fit_their_path_and_ties_are_told_apart():
+    given = inputs.random_inputs(2, 12, 3, 4)
+    paths = loop_dp(given)
+    assert inputs.disagreements(given, {"a": paths, "b": paths}, reference="a") == ([], 0)
+    off = [paths[0], paths[1]._replace(score=paths[1].score + 0.01)]
+    (message,), _ = inputs.disagreements(given, {"a": paths, "b": off}, reference="a")
+    assert message.startswith("utterance 1: b says")
+    nothing = inputs.random_inputs(1, 3, 1, 2)
+    both = torch.full_like(nothing.log_correctness, math.log(0.5))
+    even = torch.full_like(nothing.log_posteriors, math.log(0.5))
+    nothing = replace(nothing, log_correctness=both, log_posteriors=even, log_prior=even[0, 0])
+    (path,) = loop_dp(nothing)
+    other = path._replace(wrong=[not path.wrong[0]])
+    assert inputs.disagreements(nothing, {"a": [path], "b": [other]}, "a") == ([], 1)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1, 2), (3, 9, 9, 3), (4, 30, 2, 5)])
+def test_the_baselines_agree_at_the_edges(shape):
+    pytest.importorskip("numba")
+    given = inputs.random_inputs(*shape, seed=1)
+    answers = {"k2": estep.paths_of(estep.k2_e_step(given)), "loop": loop_dp(given)}
+    answers |= {"batched": batched_dp(given), "compiled": compiled_dp()(given)}
+    assert inputs.disagreements(given, answers, "k2") == ([], 0)

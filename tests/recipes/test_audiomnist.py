@@ -1,0 +1,198 @@
+"""The stages 0 to 6 on tones: what they leave behind, and that they find what is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from lhotse import CutSet, SupervisionSet
+from praatio import textgrid
+
+from mlvae.data.dataset import load_cuts
+from mlvae.data.manifests import SPLITS
+from mlvae.localize import UNKNOWN_HEARD
+from mlvae.tiers import has_tier, tier
+from tests.data.conftest import ROOT
+from tests.recipes.conftest import TINY, Recipe
+
+FIGURES = (
+    *("pooled_precision", "pooled_recall", "pooled_f1"),
+    *("macro_f1", "hard_f1", "average_iou"),
+)
+ROWS = ["oracle", "flag-all (FA)", "flag-all (ours)", "FA", "ML-VAE"]
+
+
+def results(recipe: Recipe) -> dict:
+    return json.loads((recipe.exp / "results.json").read_text(encoding="utf-8"))
+
+
+def bytes_of(recipe: Recipe, pattern: str) -> dict[str, bytes]:
+    found = {
+        str(path.relative_to(recipe.exp)): path.read_bytes() for path in recipe.exp.glob(pattern)
+    }
+    assert found
+    return found
+
+
+def test_every_stage_leaves_its_files(finished):
+    expected = [
+        *(f"fa/cuts_{split}.jsonl.gz" for split in SPLITS),
+        *("fa/model.safetensors", "fa/training.json"),
+        *("ml-vae/model.safetensors", "ml-vae/checkpoint.safetensors", "ml-vae/training.json"),
+        *("cuts_test.jsonl.gz", "results.json", "table.txt", "utterance.png", "skipped.jsonl"),
+    ]
+    for name in expected:
+        assert (finished.exp / name).is_file(), name
+    assert (finished.exp / "skipped.jsonl").read_text() == ""
+    assert [path for path in finished.exp.rglob(".tmp-*")] == []
+    pickles = [path for path in finished.exp.rglob("*") if path.suffix in (".pt", ".pkl", ".ckpt")]
+    assert pickles == []
+
+
+def test_tiers_tile_the_utterances(finished):
+    cuts = CutSet.from_file(finished.exp / "cuts_test.jsonl.gz")
+    given = load_cuts(finished.data / "manifests" / "cuts_test.jsonl.gz")
+    assert {cut.id for cut in cuts} == {cut.id for cut in given}
+    for cut in cuts:
+        units = cut.supervisions[0].custom["units"]
+        assert units == given[cut.id].supervisions[0].custom["units"]
+        for name in ("fa", "mlvae", "mlvae_heard"):
+            items = tier(cut, name)
+            edges = [0.0, *(item.end for item in items)]
+            assert edges[:-1] == pytest.approx([item.start for item in items], abs=1e-5)
+            assert edges[-1] == pytest.approx(cut.duration, abs=1e-5)
+            assert all(item.duration > 0 and item.score is not None for item in items)
+        for name in ("fa", "mlvae"):
+            assert [item.symbol for item in tier(cut, name)] == units
+        for item, heard in zip(tier(cut, "mlvae"), tier(cut, "mlvae_heard")):
+            assert heard.symbol in (item.symbol, UNKNOWN_HEARD)
+            assert (heard.start, heard.duration, heard.score) == item[1:]
+            assert 0 <= item.score <= 1
+    for split in SPLITS:
+        for cut in load_cuts(finished.exp / "fa" / f"cuts_{split}.jsonl.gz"):
+            assert has_tier(cut, "fa")
+            assert set(cut.supervisions[0].alignment) == {"fa"}  # no truth on the way
+
+
+def test_textgrids_say_the_same(finished):
+    cuts = CutSet.from_file(finished.exp / "cuts_test.jsonl.gz").to_eager()
+    assert {path.stem for path in (finished.exp / "textgrids").iterdir()} == {c.id for c in cuts}
+    for cut in cuts:
+        path = finished.exp / "textgrids" / f"{cut.id}.TextGrid"
+        grid = textgrid.openTextgrid(str(path), includeEmptyIntervals=False)
+        assert list(grid.tierNames) == ["fa", "mlvae", "mlvae_heard"]
+        for name in grid.tierNames:
+            entries = grid.getTier(name).entries
+            assert [entry.label for entry in entries] == [item.symbol for item in tier(cut, name)]
+            starts = [item.start for item in tier(cut, name)]
+            assert [entry.start for entry in entries] == pytest.approx(starts, abs=1e-5)
+
+
+def test_results_have_what_was_asked_for(finished):
+    found = results(finished)
+    assert list(found["systems"]) == ROWS
+    assert found["seed"] == 0
+    assert {"python", "torch", "k2", "lhotse"} <= set(found["versions"])
+    for name, row in found["systems"].items():
+        for figure in FIGURES:
+            low, high = row[f"{figure}_interval"]
+            assert 0 <= low <= row[figure] <= high <= 1, (name, figure)
+        trained = name != "oracle"
+        assert (row["num_params"] is not None) is trained
+        assert (row["training_seconds"] is not None) is trained
+    sizes = [row["num_params"] for row in found["systems"].values()]
+    for model, size in (("fa", sizes[3]), ("ml-vae", sizes[4])):
+        training = json.loads((finished.exp / model / "training.json").read_text())
+        assert training["num_params"] == size
+    table = (finished.exp / "table.txt").read_text()
+    assert table.startswith("Mismatch-FSDD: 12 test utterances")
+    for name in ROWS:
+        assert f"\n{name} " in table
+
+
+def test_what_is_found_is_mostly_right(finished):
+    """Tones are easily told apart: without this the stages would be proven to run, not to work."""
+    systems = results(finished)["systems"]
+    ours, all_flagged = systems["ML-VAE"], systems["flag-all (ours)"]
+    assert ours["hard_f1"] > 0.65 > all_flagged["hard_f1"] + 0.2
+    assert ours["pooled_f1"] > 0.55 > all_flagged["pooled_f1"] + 0.2
+    assert ours["macro_f1"] > all_flagged["macro_f1"]
+    for name in ("FA", "ML-VAE"):
+        assert systems[name]["average_iou"] > 0.7
+    assert systems["FA"]["hard_f1"] == 0
+    assert systems["oracle"]["pooled_f1"] == 1
+
+
+def test_a_high_score_is_more_often_a_wrong_label(finished):
+    truth = SupervisionSet.from_file(finished.data / "truth.jsonl.gz")
+    truth = {item.id: item for item in truth if item.custom["split"] == "test"}
+    scores: dict[bool, list[float]] = {True: [], False: []}
+    for cut in CutSet.from_file(finished.exp / "cuts_test.jsonl.gz"):
+        tiers = truth[cut.id].alignment
+        for item, told, said in zip(tier(cut, "mlvae"), tiers["canonical"], tiers["perceived"]):
+            scores[told.symbol != said.symbol].append(item.score)
+    pairs = [(wrong, right) for wrong in scores[True] for right in scores[False]]
+    assert sum(wrong > right for wrong, right in pairs) / len(pairs) > 0.85
+
+
+def test_each_stage_runs_again(finished, tmp_path, capsys):
+    """Over what it left before, with the same result; training is not done twice."""
+    again = Recipe(finished.data, tmp_path / "exp", finished.config)
+    shutil.copytree(finished.exp, again.exp)
+    before = bytes_of(again, "**/*.gz") | bytes_of(again, "**/*.TextGrid")
+    before |= bytes_of(again, "*/*.safetensors") | bytes_of(again, "table.txt")
+    assert again.run(3, 4, 5, 6) == [0] * 4
+    out = capsys.readouterr().out
+    assert "going on after iteration 8 of 8" in out
+    assert "iteration 1:" not in out
+    for count in ("60 in = 60 done", "48 in = 48 done", "12 in = 12 done"):
+        assert f"{count} + 0 skipped" in out
+    after = bytes_of(again, "**/*.gz") | bytes_of(again, "**/*.TextGrid")
+    after |= bytes_of(again, "*/*.safetensors") | bytes_of(again, "table.txt")
+    assert after == before
+
+
+def test_the_same_options_into_a_new_folder_give_the_same_features(finished, tmp_path):
+    again = Recipe(tmp_path / "elsewhere", tmp_path / "exp", finished.config, finished.options)
+    assert again.run(0, 1, 2) == [0] * 3
+    for split in SPLITS:
+        mine, theirs = (
+            load_cuts(recipe.data / "fbank" / f"cuts_{split}.jsonl.gz")
+            for recipe in (again, finished)
+        )
+        assert [cut.id for cut in mine] == [cut.id for cut in theirs]
+        for cut, other in zip(mine, theirs):
+            assert cut.supervisions == other.supervisions
+            assert (cut.load_features() == other.load_features()).all()
+
+
+def test_the_shell_into_a_new_folder_gives_the_same_table(finished, tmp_path):
+    """run.sh itself, in a copy that has this configuration; each stage is a process of its own."""
+    project = tmp_path / "project"
+    for name in ("local", "recipes"):
+        shutil.copytree(ROOT / name, project / name)
+    shutil.copy(ROOT / "run.sh", project)
+    (project / "recipes" / "audiomnist" / "conf" / "tiny.yaml").write_text(TINY)
+    options = ["--corpus", finished.data.name, "--data-dir", str(finished.data.parent)]
+    options += ["--config", "tiny", "--device", "cpu", "--stage", "3"]
+    environment = {"PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        ["bash", str(project / "run.sh"), *options],
+        cwd=tmp_path,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    exp = tmp_path / "exp" / "audiomnist" / "fsdd" / "tiny"
+    table = (exp / "table.txt").read_text()
+    assert table == (finished.exp / "table.txt").read_text()
+    assert table in done.stdout
+    assert not (project / ".venv").exists()
+    for number, name in ((3, "align"), (4, "train"), (5, "localize"), (6, "score")):
+        assert f"stage {number} {name}: end" in done.stdout

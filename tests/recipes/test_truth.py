@@ -1,0 +1,64 @@
+"""Training never opens the truth: scrambled or absent, it changes no weight and no answer."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from lhotse import SupervisionSet
+from safetensors.torch import load_file
+
+from mlvae.data.manifests import write_manifest
+from tests.recipes.conftest import Recipe
+
+
+def scramble(path) -> None:
+    """Other perceived and canonical units, other times, in an order of its own."""
+    rng = random.Random(0)
+    items = list(SupervisionSet.from_file(path))
+    for item in items:
+        for name, units in item.alignment.items():
+            item.alignment[name] = [
+                unit._replace(symbol=str(rng.randrange(10)), start=rng.random(), duration=0.01)
+                for unit in units
+            ]
+    rng.shuffle(items)
+    write_manifest(path, items)
+
+
+@pytest.mark.parametrize("how", ["scrambled", "absent"])
+def test_truth_changes_no_weight_and_no_answer(prepared, tmp_path, how):
+    assert prepared.run(3, 4, 5) == [0] * 3
+    truth = prepared.data / "truth.jsonl.gz"
+    before = truth.read_bytes()
+    if how == "scrambled":
+        scramble(truth)
+        assert truth.read_bytes() != before
+    else:
+        truth.unlink()
+    other = Recipe(prepared.data, tmp_path / "other", prepared.config)
+    assert other.run(3, 4, 5) == [0] * 3
+    for name in (
+        "fa/model.safetensors",
+        "ml-vae/model.safetensors",
+        *(f"fa/cuts_{split}.jsonl.gz" for split in ("train", "valid", "test")),
+        "cuts_test.jsonl.gz",
+    ):
+        assert (other.exp / name).read_bytes() == (prepared.exp / name).read_bytes(), name
+    mine, theirs = (
+        load_file(recipe.exp / "ml-vae" / "checkpoint.safetensors") for recipe in (prepared, other)
+    )
+    assert mine.keys() == theirs.keys()
+    assert all(mine[name].equal(theirs[name]) for name in mine)
+
+
+def test_the_text_does_not_tell_it_either(prepared):
+    """What training reads of a cut: no field but the canonical units differs with the truth."""
+    from mlvae.data.dataset import load_cuts
+
+    for split in ("train", "valid", "test"):
+        for cut in load_cuts(prepared.data / "fbank" / f"cuts_{split}.jsonl.gz"):
+            (supervision,) = cut.supervisions
+            assert set(supervision.custom) == {"units", "words"}
+            assert supervision.alignment is None
+            assert len(supervision.text.split()) == len(supervision.custom["units"])
