@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from mlvae.config import RecipeConfig, load_config
-from mlvae.em import TrainConfig
+from mlvae.config import SYSTEMS, RecipeConfig, SystemConfig, load_config
+from mlvae.em import Decoding, TrainConfig
 
 CONF = Path(__file__).resolve().parents[1] / "recipes" / "audiomnist" / "conf"
 
@@ -21,34 +21,45 @@ def test_what_a_file_leaves_out_has_its_default(tmp_path):
     config = load_config(
         write(
             tmp_path,
-            "train:\n  decoding:\n    acoustic_scale: 0.5\n  learning_rate: 1.0e-2\n"
-            "align:\n  model:\n    context: 2\nmodel:\n  generator:\n    num_variants: 1\n",
+            "ml_vae:\n  train: {decoding: {acoustic_scale: 0.5}, learning_rate: 1.0e-2}\n"
+            "  model: {generator: {num_variants: 1}}\n"
+            "align:\n  model:\n    context: 2\n"
+            "ml_vae_sub:\n  train: {label_smoothing: 0.1}\n  refine_edges: true\n",
         )
     )
     expected = RecipeConfig()
-    expected.train.decoding.acoustic_scale = 0.5
-    expected.train.learning_rate = 0.01
+    expected.ml_vae.train.decoding.acoustic_scale = 0.5
+    expected.ml_vae.train.learning_rate = 0.01
+    expected.ml_vae.model.generator.num_variants = 1
     expected.align.model.context = 2
-    expected.model.generator.num_variants = 1
+    expected.ml_vae_sub.train.label_smoothing = 0.1
+    expected.ml_vae_sub.refine_edges = True
+    assert expected.ml_vae_sub.train.topology == "substitution"
     assert config == expected
     assert config != RecipeConfig()
 
 
 def test_reading_twice_does_not_mix_files(tmp_path):
-    load_config(write(tmp_path, "train:\n  iterations: 3\n"))
-    assert load_config(write(tmp_path, "deltas: true\n")).train.iterations == 50
+    load_config(write(tmp_path, "ml_vae:\n  train:\n    iterations: 3\n"))
+    assert load_config(write(tmp_path, "deltas: true\n")).ml_vae.train.iterations == 50
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("trian:\n  iterations: 3\n", "trian"),
-        ("train:\n  iterationes: 3\n", "iterationes"),
-        ("train:\n  iterations: many\n", "iterations"),
-        ("train:\n  prior: uniform\n", "prior must be"),
-        ("train:\n  component_unit: true\n", "component_unit"),
+        ("ml_vea:\n  refine_edges: true\n", "ml_vea"),
+        ("train:\n  iterations: 3\n", "train"),
+        ("ml_vae: {trian: {iterations: 3}}\n", "trian"),
+        ("ml_vae: {train: {iterationes: 3}}\n", "iterationes"),
+        ("ml_vae_sub: {train: {iterations: many}}\n", "iterations"),
+        ("ml_vae: {train: {prior: uniform}}\n", "prior must be"),
+        ("ml_vae: {train: {component_unit: true}}\n", "component_unit"),
+        ("ml_vae_sub: {train: {topology: circle}}\n", "topology must be"),
+        ("ml_vae: {train: {relabel_after: 3}}\n", "relabel_after goes with"),
+        ("ml_vae_sub: {calibration: {scales: [0.1, wide]}}\n", "scales"),
+        ("ml_vae_sub: {refine_edges: narrowly}\n", "refine_edges"),
         ("deltas: perhaps\n", "deltas"),
-        ("train: [1\n", "some.yaml"),
+        ("ml_vae: [1\n", "some.yaml"),
         ("", "some.yaml"),
         ("just text\n", "some.yaml"),
     ],
@@ -67,12 +78,12 @@ def test_an_absent_file(tmp_path):
 
 def test_paper_is_the_paper():
     config = load_config(CONF / "paper.yaml")
-    assert asdict(config.model) == asdict(RecipeConfig().model)
+    assert config.ml_vae == SystemConfig(train=config.ml_vae.train)
     assert config.deltas
     lstm = {"lstm_layers": 2, "lstm_size": 512, "bidirectional": False, "fc_size": 128}
-    assert asdict(config.model.boundary) == {**lstm, "dropout": 0.0}
-    assert asdict(config.model.estimator) == {**lstm, "dropout": 0.0}
-    assert asdict(config.model.generator) == {
+    assert asdict(config.ml_vae.model.boundary) == {**lstm, "dropout": 0.0}
+    assert asdict(config.ml_vae.model.estimator) == {**lstm, "dropout": 0.0}
+    assert asdict(config.ml_vae.model.generator) == {
         "encoder_fc_size": 32,
         "encoder_lstm_layers": 4,
         "encoder_lstm_size": 512,
@@ -85,7 +96,7 @@ def test_paper_is_the_paper():
         "decoder_layers": 4,
         "decoder_size": 512,
     }
-    train = config.train
+    train = config.ml_vae.train
     assert (train.iterations, train.learning_rate) == (50, 1e-3)
     lambdas = train.boundary_kl_weight, train.generator_kl_weight, train.correctness_weight
     assert lambdas == (0.01, 1.0, 0.001)
@@ -96,8 +107,35 @@ def test_paper_is_the_paper():
 def test_small_is_small_and_aligns_with_one_frame_on_each_side():
     config = load_config(CONF / "small.yaml")
     assert not config.deltas
-    assert config.model.boundary.lstm_size <= 128
+    assert config.ml_vae.model.boundary.lstm_size <= 128
+    assert config.ml_vae_sub.model == config.ml_vae.model
     for name in ("small", "paper"):
         align = load_config(CONF / f"{name}.yaml").align.model
         assert align.context == 1
         assert align.states_per_unit > 1
+
+
+@pytest.mark.parametrize("name", ["small", "paper"])
+def test_the_second_system_hears_relabels_and_is_calibrated(name):
+    config = load_config(CONF / f"{name}.yaml")
+    paper, ours = (config.system(system) for system in SYSTEMS)
+    assert (paper, ours) == (config.ml_vae, config.ml_vae_sub)
+    assert paper.model == ours.model
+    assert (paper.train.topology, paper.train.states_per_unit) == ("ml", 1)
+    assert (paper.train.relabel_after, paper.train.label_smoothing) == (0, 0.0)
+    assert (paper.refine_edges, list(paper.calibration.scales)) == (False, [])
+    assert paper.train.decoding == Decoding()
+    assert (ours.train.topology, ours.train.states_per_unit) == ("substitution", 3)
+    assert 0 < ours.train.relabel_after < ours.train.iterations
+    assert ours.refine_edges
+    scales = list(ours.calibration.scales)
+    assert scales == sorted(set(scales)) and 0 < scales[0] < scales[-1] <= 1
+    assert ours.train.decoding.acoustic_scale in scales
+    assert ours.train.decoding.use_correctness
+
+
+def test_there_are_no_other_systems():
+    config = RecipeConfig()
+    for name in ("ml_vae", "ml-vae-sub-no-generator", "align", ""):
+        with pytest.raises(ValueError, match=f"no system '{name}'; there are: ml-vae, ml-vae-sub"):
+            config.system(name)

@@ -28,7 +28,7 @@ def run(cuts, model=None, decoding=None, max_frames=8000):
         dataset,
         decoding or Decoding(),
         CPU,
-        max_frames,
+        max_frames=max_frames,
     )
 
 

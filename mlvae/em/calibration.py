@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from lhotse import CutSet
@@ -32,7 +31,7 @@ class CalibrationConfig:
         max_frames: largest batch, in frames with padding.
     """
 
-    scales: Sequence[float] = ()
+    scales: list[float] = field(default_factory=list)
     corruption_rate: float = 0.2
     max_cuts: int = 200
     max_frames: int = 8000

@@ -10,7 +10,15 @@ import torch
 from lhotse import CutSet
 
 from mlvae.data.dataset import UnitDataset, make_sampler
-from mlvae.fsa import Emissions, MlFsaCompiler, UnitPosteriors, UnitSpan, best_path, posteriors
+from mlvae.fsa import (
+    Emissions,
+    MlFsaCompiler,
+    UnitPosteriors,
+    UnitSpan,
+    best_path,
+    plan_batches,
+    posteriors,
+)
 from mlvae.nn import MlVae
 
 
@@ -62,7 +70,8 @@ class EStep:
         compiler: of the topology to search.
         cuts: cuts with features.
         dataset: gives their features and canonical units.
-        max_frames: largest batch, in frames with padding.
+        max_frames: largest batch, in frames with padding; one whose graphs would take too much
+            memory is divided further.
         units: other canonical units than the cuts' own, by cut id.
     """
 
@@ -90,8 +99,13 @@ class EStep:
     def use(self, compiler: MlFsaCompiler) -> None:
         """Build the graphs anew, as priors of competitors stand on their arcs."""
         self.compiler = compiler
-        graphs = [compiler.compile(units) for units in self.units]
-        self.batches: list[tuple[CutSet, k2.Fsa]] = list(zip(self.cuts, graphs))
+        self.batches: list[tuple[CutSet, k2.Fsa]] = []
+        for cuts, units in zip(self.cuts, self.units):
+            graphs = compiler.compile(units)
+            cuts = list(cuts)
+            for part in plan_batches([cut.num_frames for cut in cuts], graphs):
+                chosen = k2.index_fsa(graphs, torch.tensor(part, dtype=torch.int32))
+                self.batches.append((CutSet.from_cuts(cuts[i] for i in part), chosen))
 
     def run(self, model: MlVae, decoding: Decoding, device: torch.device) -> EStepResult:
         """Search all cuts once; the model is put in evaluation mode and back."""

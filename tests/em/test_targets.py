@@ -18,7 +18,7 @@ def silence(start: int, end: int) -> UnitSpan:
 
 def test_spans_become_frames():
     spans = [unit_spans([2, 2, 0], [0, 1, 3, 5], wrong={1}), unit_spans([1], [0, 4])]
-    found = frame_targets(spans, torch.tensor([5, 4]))
+    found = frame_targets(spans, torch.tensor([5, 4]), 4)
     assert found.unit.tolist() == [[2, 2, 2, 0, 0], [1, 1, 1, 1, IGNORE]]
     assert found.boundary.tolist() == [[1, 1, 0, 1, 0], [1, 0, 0, 0, 0]]
     assert found.mispronounced.tolist() == [[0, 1, 1, 0, 0], [0, 0, 0, 0, 0]]
@@ -35,20 +35,20 @@ def test_frames_outside_units_are_silence_up_to_the_end_of_the_cut(told):
     spans = units
     if told:
         spans = [silence(0, 1), units[0], silence(2, 3), units[1], silence(4, 6)]
-    found = frame_targets([spans], torch.tensor([6]), silence_index=4)
+    found = frame_targets([spans], torch.tensor([6]), 4, silence=True)
     assert found.unit.tolist() == [[4, 3, 4, 0, 4, 4]]
     assert found.boundary.tolist() == [[0, 1, 0, 1, 0, 0]]
     assert found.mispronounced.tolist() == [[0, 0, 0, 1, 0, 0]]
-    padded = frame_targets([spans, []], torch.tensor([6, 7]), silence_index=4)
+    padded = frame_targets([spans, []], torch.tensor([6, 7]), 4, silence=True)
     assert padded.unit[0, 6] == IGNORE
-    assert frame_targets([units], torch.tensor([6])).unit.tolist() == [
+    assert frame_targets([units], torch.tensor([6]), 4).unit.tolist() == [
         [IGNORE, 3, IGNORE, 0, IGNORE, IGNORE]
     ]
 
 
 def test_a_unit_without_length_leaves_no_mark():
     spans = unit_spans([0, 1, 2], [0, 2, 2, 4])
-    found = frame_targets([spans], torch.tensor([4]))
+    found = frame_targets([spans], torch.tensor([4]), 3)
     assert found.unit.tolist() == [[0, 0, 2, 2]]
     assert found.boundary.tolist() == [[1, 0, 1, 0]]
 

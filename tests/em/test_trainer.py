@@ -308,7 +308,7 @@ def test_pseudo_labels_are_those_of_the_alignment_and_pi_that_of_the_search(
     trainer._boundary_epoch(1)
     trainer._generator_epoch(2, EStepResult(found, 0.0, 0.0))
     targets = [
-        *(unit for _, unit in given["estimator_loss"]),
+        *(column for _, column, _ in given["estimator_loss"]),
         *(boundary for _, _, boundary, *_ in given["boundary_loss"]),
         *(wrong for _, _, wrong, *_ in given["generator_loss"]),
     ]
@@ -320,9 +320,11 @@ def test_pseudo_labels_are_those_of_the_alignment_and_pi_that_of_the_search(
         expected = frame_targets(
             [spans[name] for name in batch],
             torch.tensor([spans[name][-1].end for name in batch]),
+            len(TABLE),
         )
-        kind = ("unit", "boundary", "mispronounced")[number // epoch]
+        kind = ("column", "boundary", "mispronounced")[number // epoch]
         assert torch.equal(target, getattr(expected, kind))
+        assert torch.equal(expected.column, expected.unit)  # one state a unit
         num_wrong += int(expected.mispronounced.sum())
     assert num_wrong > 0
     for _, _, _, mask, prior, weight in given["boundary_loss"]:

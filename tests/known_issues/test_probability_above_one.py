@@ -20,9 +20,7 @@ def test_scores_never_leave_the_range_of_probabilities():
         features += 0.3 * np.random.default_rng(number).standard_normal(features.shape)
         features[:, BOUNDARY] = -1.0  # starts may be anywhere, so that there are many arcs
         cuts.append(make_cut(f"x{number}", features, ["a", "b", "c"]))
-    found, _ = localize(
-        stand_in(), CutSet.from_cuts(cuts), GivenFeatures(TABLE), Decoding(), CPU, 8000
-    )
+    found, _ = localize(stand_in(), CutSet.from_cuts(cuts), GivenFeatures(TABLE), Decoding(), CPU)
     scores = [item.score for cut in found for item in tier(cut, "mlvae")]
     assert max(scores) <= 1.0
     assert max(scores) > 0.9999

@@ -30,22 +30,35 @@ align:
   epochs_per_round: 3
   batch_frames: 256
   learning_rate: 5.0e-3
-model:
-  boundary: {lstm_layers: 1, lstm_size: 24, bidirectional: true, fc_size: 24}
-  estimator: {lstm_layers: 1, lstm_size: 24, bidirectional: true, fc_size: 24, dropout: 0.2}
-  generator:
-    encoder_fc_size: 24
-    encoder_lstm_layers: 1
-    encoder_lstm_size: 24
-    latent_size: 8
-    variant_fc_size: 16
-    correctness_fc_size: 16
-    decoder_layers: 1
-    decoder_size: 24
-train:
-  iterations: 8
-  max_frames: 800
-  learning_rate: 1.5e-2
+ml_vae:
+  model: &model
+    boundary: {lstm_layers: 1, lstm_size: 24, bidirectional: true, fc_size: 24}
+    estimator: {lstm_layers: 1, lstm_size: 24, bidirectional: true, fc_size: 24, dropout: 0.2}
+    generator:
+      encoder_fc_size: 24
+      encoder_lstm_layers: 1
+      encoder_lstm_size: 24
+      latent_size: 8
+      variant_fc_size: 16
+      correctness_fc_size: 16
+      decoder_layers: 1
+      decoder_size: 24
+  train:
+    iterations: 8
+    max_frames: 800
+    learning_rate: 1.5e-2
+ml_vae_sub:
+  model: *model
+  train:
+    iterations: 8
+    max_frames: 800
+    learning_rate: 1.5e-2
+    topology: substitution
+    states_per_unit: 2
+    relabel_after: 5
+    decoding: {acoustic_scale: 0.3}
+  calibration: {scales: [0.1, 0.3, 1.0], max_cuts: 20}
+  refine_edges: true
 """
 
 
@@ -74,7 +87,14 @@ def scripts_find_each_other():
 
 
 #: Too little to find anything.
-QUICK = TINY.replace("iterations: 8", "iterations: 2").replace("rounds: 6", "rounds: 2")
+QUICK = (
+    TINY.replace("iterations: 8", "iterations: 2")
+    .replace("relabel_after: 5", "relabel_after: 1")
+    .replace("rounds: 6", "rounds: 2")
+)
+
+#: What stage 5 leaves a folder of answers of.
+ANSWERS = ("ml-vae", "ml-vae-sub", "ml-vae-sub-no-generator")
 
 
 class Recipe:
@@ -87,9 +107,10 @@ class Recipe:
         config: Path,
         options: Sequence[object] = (),
         seed: int = 0,
+        systems: str | None = None,
     ) -> None:
         self.data, self.exp, self.config = data, exp, config
-        self.options, self.seed = options, seed
+        self.options, self.seed, self.systems = options, seed, systems
 
     def run(self, *numbers: int) -> list[int]:
         """Exit statuses of stages."""
@@ -103,6 +124,8 @@ class Recipe:
             options += ["--exp-dir", self.exp]
         if 3 <= number <= 5:
             options += ["--config", self.config, "--device", "cpu"]
+        if number in (4, 5) and self.systems is not None:
+            options += ["--systems", self.systems]
         if number in (0, 3, 4, 5, 6):
             options += ["--seed", self.seed]
         return load_script(STAGES[number])([str(option) for option in options])
