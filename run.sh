@@ -59,6 +59,8 @@ conf=$root/recipes/$recipe/conf/$config.yaml
 [[ -z $num_utterances || $num_utterances =~ ^[1-9][0-9]*$ ]] ||
   usage_error "--num-utterances must be a positive number, not '$num_utterances'"
 [[ $device =~ ^(auto|cpu|cuda)$ ]] || usage_error "--device must be auto, cpu or cuda, not '$device'"
+[[ $systems =~ ^\ *ml-vae(-sub)?(\ +ml-vae(-sub)?)*\ *$ ]] ||
+  usage_error "--systems must name ml-vae, ml-vae-sub or both, not '$systems'"
 [[ $seed =~ ^[0-9]+$ ]] || usage_error "--seed must be a whole number, not '$seed'"
 [[ -n $data_dir && -n $exp_dir ]] || usage_error "--data-dir and --exp-dir must not be empty"
 

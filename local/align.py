@@ -19,7 +19,7 @@ from mlvae.stage import StageReport, log
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the stage; returns its exit status."""
-    options = parse_model_options("align.py", __doc__, argv)
+    options = parse_model_options("align.py", __doc__, argv, with_systems=False)
     folder = options.exp_dir / "fa"
     report = StageReport(stage="3 align", folder=options.exp_dir)
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jsonargparse import ArgumentParser
 
-from mlvae.config import SYSTEMS
+from mlvae.config import SYSTEMS, RecipeConfig
 
 
 @dataclass
@@ -24,19 +24,30 @@ class ModelOptions:
 
 
 def parse_model_options(
-    program: str, description: str | None, argv: Sequence[str] | None
+    program: str,
+    description: str | None,
+    argv: Sequence[str] | None,
+    with_systems: bool = True,
 ) -> ModelOptions:
-    """Parse the command line of a stage."""
+    """Parse the command line of a stage; one ``with_systems`` is told which of them."""
     parser = ArgumentParser(prog=program, description=description)
     parser.add_argument("--data-dir", type=Path, required=True, help="corpus folder")
     parser.add_argument("--exp-dir", type=Path, required=True, help="experiment folder")
     parser.add_argument("--config", type=Path, required=True, help="YAML file of the recipe")
     parser.add_argument("--device", type=str, default="auto", help="auto, cpu or cuda")
     parser.add_argument("--seed", type=int, default=0, help="of everything random")
-    parser.add_argument(
-        "--systems", type=str, default=" ".join(SYSTEMS), help="systems, separated by spaces"
-    )
+    if with_systems:
+        parser.add_argument(
+            "--systems", type=str, default=" ".join(SYSTEMS), help="systems, separated by spaces"
+        )
     args = parser.parse_args(argv)
-    return ModelOptions(
-        args.data_dir, args.exp_dir, args.config, args.device, args.seed, args.systems.split()
-    )
+    systems = args.systems.split() if with_systems else []
+    return ModelOptions(args.data_dir, args.exp_dir, args.config, args.device, args.seed, systems)
+
+
+def check_systems(config: RecipeConfig, systems: Sequence[str]) -> None:
+    """Raise ValueError unless at least one system is named and all of them exist."""
+    if not systems:
+        raise ValueError(f"no system is named; there are: {', '.join(SYSTEMS)}")
+    for name in systems:
+        config.system(name)

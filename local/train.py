@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from options import parse_model_options
+from options import check_systems, parse_model_options
 
 from mlvae.config import load_config
 from mlvae.data.dataset import UnitDataset, load_cuts, usable_cuts
@@ -23,8 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     report = StageReport(stage="4 train", folder=options.exp_dir)
     try:
         config = load_config(options.config)
-        for name in options.systems:
-            config.system(name)  # an unknown one ends the stage before any work
+        check_systems(config, options.systems)
         device = select_device(options.device)
         table = UnitTable.load(options.data_dir / "units" / "tokens.txt")
         train, valid = (

@@ -37,8 +37,8 @@ def test_run_calls_all_stages_in_order(project):
         f"python3 ./local/fbank.py --data-dir {data}",
         f"python3 ./local/units.py --data-dir {data}",
         f"python3 ./local/align.py {model}",
-        f"python3 ./local/train.py {model}",
-        f"python3 ./local/localize.py {model}",
+        f"python3 ./local/train.py {model} --systems ml-vae ml-vae-sub",
+        f"python3 ./local/localize.py {model} --systems ml-vae ml-vae-sub",
         f"python3 ./local/score.py --data-dir {data} --exp-dir {exp} --seed 0",
     ]
     lines = result.stdout.splitlines()
@@ -74,6 +74,27 @@ def test_run_does_the_asked_stages_only(project):
         "train",
         "localize",
     ]
+
+
+@pytest.mark.parametrize(
+    "systems", ["ml-vae", "ml-vae-sub", "ml-vae ml-vae-sub", "ml-vae-sub ml-vae"]
+)
+def test_run_hands_the_systems_to_the_stages_that_have_them(project, systems):
+    """As one word, whichever way it is written; the program of a stage notes its words."""
+    project.has("python3")
+    shown = PYTHON.replace("$*", "$# words: $*")
+    project.script(project.bin / "python3", shown)
+    for options in (["--systems", systems], [f"--systems={systems}"]):
+        result = project.run("run.sh", *options, "--stage", "3", KNOWS="yes")
+        assert result.returncode == 0, result.stderr
+    calls = [call for call in project.calls("python3 ") if ".py" in call]
+    assert len(calls) == 8
+    for call in calls:
+        if "/train.py" in call or "/localize.py" in call:
+            assert call.startswith("python3 13 words:")
+            assert call.endswith(f" --seed 0 --systems {systems}")
+        else:
+            assert "--systems" not in call
 
 
 def test_run_stops_with_the_status_of_a_failed_stage(project):
@@ -133,6 +154,13 @@ def test_help_lists_every_option(project):
         (["--corpus-dir", "run.sh"], "--corpus-dir run.sh is not a folder"),
         (["--num-utterances", "0"], "--num-utterances must be a positive number"),
         (["--device", "gpu"], "--device must be auto, cpu or cuda"),
+        (
+            ["--systems", "ml-vae-top"],
+            "--systems must name ml-vae, ml-vae-sub or both, not 'ml-vae-top'",
+        ),
+        (["--systems", "ml-vae,ml-vae-sub"], "--systems must name"),
+        (["--systems", "ml-vae ml-vae-sub-no-generator"], "--systems must name"),
+        (["--systems="], "--systems must name"),
         (["--seed", "x"], "--seed must be a whole number"),
         (["--exp-dir", ""], "must not be empty"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,23 +12,33 @@ import sys
 import pytest
 from lhotse import CutSet, SupervisionSet
 from praatio import textgrid
+from safetensors.torch import load_file
 
 from mlvae.data.dataset import load_cuts
 from mlvae.data.manifests import SPLITS
+from mlvae.data.units import UnitTable
 from mlvae.localize import UNKNOWN_HEARD
 from mlvae.tiers import has_tier, tier
 from tests.data.conftest import ROOT
-from tests.recipes.conftest import TINY, Recipe
+from tests.recipes.conftest import ANSWERS, TINY, Recipe
 
 FIGURES = (
     *("pooled_precision", "pooled_recall", "pooled_f1"),
     *("macro_f1", "hard_f1", "average_iou"),
 )
-ROWS = ["oracle", "flag-all (FA)", "flag-all (ours)", "FA", "ML-VAE"]
+ROWS = [
+    *("oracle", "flag-all (FA)", "flag-all (ours)", "flag-all (sub)", "FA"),
+    *("ML-VAE", "ML-VAE, P > 0.5", "ML-VAE-sub, no generator"),
+    *("ML-VAE-sub, no generator, P > 0.5", "ML-VAE-sub", "ML-VAE-sub, P > 0.5"),
+]
 
 
 def results(recipe: Recipe) -> dict:
     return json.loads((recipe.exp / "results.json").read_text(encoding="utf-8"))
+
+
+def answers(recipe: Recipe, system: str) -> CutSet:
+    return load_cuts(recipe.exp / system / "cuts_test.jsonl.gz")
 
 
 def bytes_of(recipe: Recipe, pattern: str) -> dict[str, bytes]:
@@ -43,7 +54,10 @@ def test_every_stage_leaves_its_files(finished):
         *(f"fa/cuts_{split}.jsonl.gz" for split in SPLITS),
         *("fa/model.safetensors", "fa/training.json"),
         *("ml-vae/model.safetensors", "ml-vae/checkpoint.safetensors", "ml-vae/training.json"),
-        *("cuts_test.jsonl.gz", "results.json", "table.txt", "utterance.png", "skipped.jsonl"),
+        *("ml-vae-sub/model.safetensors", "ml-vae-sub/checkpoint.safetensors"),
+        *("ml-vae-sub/training.json", "ml-vae-sub/edges.safetensors"),
+        *(f"{system}/cuts_test.jsonl.gz" for system in ANSWERS),
+        *("results.json", "table.txt", "utterance.png", "reliability.png", "skipped.jsonl"),
     ]
     for name in expected:
         assert (finished.exp / name).is_file(), name
@@ -53,8 +67,10 @@ def test_every_stage_leaves_its_files(finished):
     assert pickles == []
 
 
-def test_tiers_tile_the_utterances(finished):
-    cuts = CutSet.from_file(finished.exp / "cuts_test.jsonl.gz")
+@pytest.mark.parametrize("system", ANSWERS)
+def test_tiers_tile_the_utterances(finished, system):
+    cuts = answers(finished, system)
+    digits = UnitTable.load(finished.data / "units" / "tokens.txt").symbols
     given = load_cuts(finished.data / "manifests" / "cuts_test.jsonl.gz")
     assert {cut.id for cut in cuts} == {cut.id for cut in given}
     for cut in cuts:
@@ -69,7 +85,7 @@ def test_tiers_tile_the_utterances(finished):
         for name in ("fa", "mlvae"):
             assert [item.symbol for item in tier(cut, name)] == units
         for item, heard in zip(tier(cut, "mlvae"), tier(cut, "mlvae_heard")):
-            assert heard.symbol in (item.symbol, UNKNOWN_HEARD)
+            assert heard.symbol in ((item.symbol, UNKNOWN_HEARD) if system == "ml-vae" else digits)
             assert (heard.start, heard.duration, heard.score) == item[1:]
             assert 0 <= item.score <= 1
     for split in SPLITS:
@@ -78,11 +94,13 @@ def test_tiers_tile_the_utterances(finished):
             assert set(cut.supervisions[0].alignment) == {"fa"}  # no truth on the way
 
 
-def test_textgrids_say_the_same(finished):
-    cuts = CutSet.from_file(finished.exp / "cuts_test.jsonl.gz").to_eager()
-    assert {path.stem for path in (finished.exp / "textgrids").iterdir()} == {c.id for c in cuts}
+@pytest.mark.parametrize("system", ANSWERS)
+def test_textgrids_say_the_same(finished, system):
+    cuts = answers(finished, system)
+    folder = finished.exp / system / "textgrids"
+    assert {path.stem for path in folder.iterdir()} == {c.id for c in cuts}
     for cut in cuts:
-        path = finished.exp / "textgrids" / f"{cut.id}.TextGrid"
+        path = folder / f"{cut.id}.TextGrid"
         grid = textgrid.openTextgrid(str(path), includeEmptyIntervals=False)
         assert list(grid.tierNames) == ["fa", "mlvae", "mlvae_heard"]
         for name in grid.tierNames:
@@ -104,14 +122,18 @@ def test_results_have_what_was_asked_for(finished):
         trained = name != "oracle"
         assert (row["num_params"] is not None) is trained
         assert (row["training_seconds"] is not None) is trained
-    sizes = [row["num_params"] for row in found["systems"].values()]
-    for model, size in (("fa", sizes[3]), ("ml-vae", sizes[4])):
+    for row, model, key in (
+        ("FA", "fa", "num_params"),
+        ("ML-VAE", "ml-vae", "num_params"),
+        ("ML-VAE-sub", "ml-vae-sub", "num_params"),
+        ("ML-VAE-sub, no generator", "ml-vae-sub", "num_params_without_generator"),
+    ):
         training = json.loads((finished.exp / model / "training.json").read_text())
-        assert training["num_params"] == size
+        assert training[key] == found["systems"][row]["num_params"]
     table = (finished.exp / "table.txt").read_text()
     assert table.startswith("Mismatch-FSDD: 12 test utterances")
     for name in ROWS:
-        assert f"\n{name} " in table
+        assert f"\n{name.split(', ')[0]}" in table
 
 
 def test_what_is_found_is_mostly_right(finished):
@@ -121,17 +143,68 @@ def test_what_is_found_is_mostly_right(finished):
     assert ours["hard_f1"] > 0.65 > all_flagged["hard_f1"] + 0.2
     assert ours["pooled_f1"] > 0.55 > all_flagged["pooled_f1"] + 0.2
     assert ours["macro_f1"] > all_flagged["macro_f1"]
-    for name in ("FA", "ML-VAE"):
+    for name in ("FA", "ML-VAE", "ML-VAE-sub", "ML-VAE-sub, no generator"):
         assert systems[name]["average_iou"] > 0.7
+    assert systems["ML-VAE-sub"]["average_iou"] > systems["ML-VAE"]["average_iou"] + 0.05
+    for name in ("ML-VAE-sub", "ML-VAE-sub, no generator"):
+        assert systems[name]["hard_f1"] > 0.8
+        assert systems[name]["pooled_f1"] > 0.75
+        assert systems[name]["heard_accuracy"] >= 0.9
+        assert systems[name]["num_heard"] >= 8
+        assert systems[name]["brier_skill"] > 0.6
     assert systems["FA"]["hard_f1"] == 0
     assert systems["oracle"]["pooled_f1"] == 1
 
 
-def test_a_high_score_is_more_often_a_wrong_label(finished):
+def test_what_was_heard_is_what_was_said(finished):
+    """By hand from truth and tiers, for found substitutions and for units that are right."""
+    truth = SupervisionSet.from_file(finished.data / "truth.jsonl.gz")
+    said = {item.id: [unit.symbol for unit in item.alignment["perceived"]] for item in truth}
+    pairs = [
+        (item.symbol, heard.symbol, true)
+        for cut in answers(finished, "ml-vae-sub")
+        for item, heard, true in zip(tier(cut, "mlvae"), tier(cut, "mlvae_heard"), said[cut.id])
+    ]
+    found = [(heard, true) for told, heard, true in pairs if told not in (heard, true)]
+    assert len(found) >= 8
+    assert sum(heard == true for heard, true in found) / len(found) >= 0.9
+    assert sum(heard == true for _, heard, true in pairs) / len(pairs) >= 0.9
+
+
+def test_training_says_how_the_scale_was_chosen_and_how_large_the_parts_are(finished):
+    training = json.loads((finished.exp / "ml-vae-sub" / "training.json").read_text())
+    losses = training["scale_log_loss"]
+    assert set(losses) == {"0.1", "0.3", "1.0"}
+    assert losses[str(training["acoustic_scale"])] == min(losses.values())
+    changed = [scalars.get("changed_units") for scalars in training["history"]]
+    assert [value is None for value in changed] == [True] * 4 + [False] * 4
+    paper = json.loads((finished.exp / "ml-vae" / "training.json").read_text())
+    assert paper["acoustic_scale"] == 1.0
+    assert "scale_log_loss" not in paper
+    assert all("changed_units" not in scalars for scalars in paper["history"])
+
+    def size(name: str, beginning: str = "") -> int:
+        """Parameters, without what is only stored with them."""
+        tensors = load_file(finished.exp / name)
+        return sum(
+            value.numel()
+            for key, value in tensors.items()
+            if key.startswith(beginning) and not re.search(r"(^|\.)(log_\w+|std)$", key)
+        )
+
+    generator = size("ml-vae-sub/model.safetensors", "generator.")
+    everything = size("ml-vae-sub/model.safetensors") + size("ml-vae-sub/edges.safetensors")
+    assert training["num_params"] == everything
+    assert training["num_params_without_generator"] == everything - generator
+    assert paper["num_params"] == size("ml-vae/model.safetensors")
+
+
+@pytest.mark.parametrize("system", ANSWERS)
+def test_a_high_score_is_more_often_a_wrong_label(finished, system):
     truth = SupervisionSet.from_file(finished.data / "truth.jsonl.gz")
     truth = {item.id: item for item in truth if item.custom["split"] == "test"}
     scores: dict[bool, list[float]] = {True: [], False: []}
-    for cut in CutSet.from_file(finished.exp / "cuts_test.jsonl.gz"):
+    for cut in answers(finished, system):
         tiers = truth[cut.id].alignment
         for item, told, said in zip(tier(cut, "mlvae"), tiers["canonical"], tiers["perceived"]):
             scores[told.symbol != said.symbol].append(item.score)
@@ -147,7 +220,7 @@ def test_each_stage_runs_again(finished, tmp_path, capsys):
     before |= bytes_of(again, "*/*.safetensors") | bytes_of(again, "table.txt")
     assert again.run(3, 4, 5, 6) == [0] * 4
     out = capsys.readouterr().out
-    assert "going on after iteration 8 of 8" in out
+    assert out.count("going on after iteration 8 of 8") == 2
     assert "iteration 1:" not in out
     for count in ("60 in = 60 done", "48 in = 48 done", "12 in = 12 done"):
         assert f"{count} + 0 skipped" in out

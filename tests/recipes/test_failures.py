@@ -6,14 +6,14 @@ import json
 from dataclasses import replace
 
 import pytest
-from lhotse import CutSet, SupervisionSet
+from lhotse import SupervisionSet
 
 from mlvae.data.audio import write_wav
 from mlvae.data.clips import file_recording
 from mlvae.data.dataset import load_cuts
 from mlvae.data.manifests import SPLITS, write_manifest
 from tests.data.conftest import sine
-from tests.recipes.conftest import Recipe
+from tests.recipes.conftest import ANSWERS, Recipe
 
 TOO_SHORT = {"states": "too short: fewer than 3 frames a unit", "units": "2 frames for 6 units"}
 
@@ -78,9 +78,11 @@ def test_an_utterance_too_short_for_its_units_is_skipped_and_the_rest_goes_on(pr
         assert ("6 score", name) in skipped
     results = json.loads((prepared.exp / "results.json").read_text())
     assert results["counts"]["num_utterances"] == 4
-    assert results["systems"]["ML-VAE"]["num_missing"] == 2
-    left = CutSet.from_file(prepared.exp / "cuts_test.jsonl.gz")
-    assert not {cut.id for cut in left} & set(short["test"])
+    for name, system in zip(("ML-VAE", "ML-VAE-sub", "ML-VAE-sub, no generator"), ANSWERS):
+        assert results["systems"][name]["num_missing"] == 2
+        left = load_cuts(prepared.exp / system / "cuts_test.jsonl.gz")
+        assert len(left) == 2
+        assert not {cut.id for cut in left} & set(short["test"])
 
 
 @pytest.mark.filterwarnings("ignore:.*too few frames.*")
@@ -120,7 +122,7 @@ def test_stages_want_the_one_before(prepared, tmp_path, capsys):
     for number, program, reason in [
         (4, "train.py", "run the stage before this one"),
         (5, "localize.py", "run the stage before this one"),
-        (6, "score.py", "stage 3 (align) makes it"),
+        (6, "score.py", "stages 3 (align) and 5 (localize) make them"),
     ]:
         assert prepared.stage(number) == 1
         (line,) = capsys.readouterr().err.splitlines()
@@ -143,24 +145,49 @@ def test_what_is_wrong_with_files_is_said_in_a_line(prepared, tmp_path, capsys):
 
     assert prepared.run(3, 4) == [0, 0]
     capsys.readouterr()
-    model = prepared.exp / "ml-vae" / "model.safetensors"
-    checkpoint = prepared.exp / "ml-vae" / "checkpoint.safetensors"
-    good, config = model.read_bytes(), prepared.config
-    for path, number in ((model, 5), (checkpoint, 4)):
+    config = prepared.config
+    model, edges, checkpoint = (
+        prepared.exp / "ml-vae-sub" / f"{name}.safetensors"
+        for name in ("model", "edges", "checkpoint")
+    )
+    for path, number in ((model, 5), (edges, 5), (checkpoint, 4)):
+        good = path.read_bytes()
         path.write_bytes(good[:1000])
         assert str(path) in said(number)
+        path.unlink()
+        if number == 5:
+            assert f"there is no model {path}: run the stage that trains it" in said(number)
         path.write_bytes(good)
+    model = prepared.exp / "ml-vae" / "model.safetensors"
 
     other = tmp_path / "other.yaml"
     other.write_text(config.read_text().replace("lstm_size: 24", "lstm_size: 12"))
     prepared.config = other
     assert f"{model} is not of this configuration" in said(5)
-    other.write_text("train: {iterations: -x}\n")
+    other.write_text("ml_vae: {train: {iterations: -x}}\n")
     for number in (3, 4, 5):
         assert "other.yaml" in said(number)
     prepared.config = tmp_path / "gone.yaml"
     for number in (3, 4, 5):
         assert "there is no configuration" in said(number)
+
+
+@pytest.mark.parametrize(
+    ("systems", "reason"),
+    [
+        ("ml-vae-top", "there is no system 'ml-vae-top'; there are: ml-vae, ml-vae-sub"),
+        ("ml-vae ml-vae-sub-no-generator", "there is no system 'ml-vae-sub-no-generator'"),
+        (" ", "no system is named"),
+    ],
+)
+def test_systems_that_do_not_exist_are_refused_before_any_work(tmp_path, capsys, systems, reason):
+    recipe = Recipe(tmp_path, tmp_path, tmp_path / "conf.yaml", systems=systems)
+    recipe.config.write_text("deltas: false\n")
+    for number, program in ((4, "train.py"), (5, "localize.py")):
+        assert recipe.stage(number) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"{program}: {reason}")
+    assert list(tmp_path.iterdir()) == [recipe.config]
 
 
 def test_cuts_without_an_alignment_are_refused(prepared, capsys):

@@ -8,8 +8,9 @@ import pytest
 from lhotse import SupervisionSet
 from safetensors.torch import load_file
 
+from mlvae.config import SYSTEMS
 from mlvae.data.manifests import write_manifest
-from tests.recipes.conftest import Recipe
+from tests.recipes.conftest import ANSWERS, Recipe
 
 
 def scramble(path) -> None:
@@ -40,16 +41,19 @@ def test_truth_changes_no_weight_and_no_answer(prepared, tmp_path, how):
     assert other.run(3, 4, 5) == [0] * 3
     for name in (
         "fa/model.safetensors",
-        "ml-vae/model.safetensors",
+        *("ml-vae/model.safetensors", "ml-vae-sub/model.safetensors"),
+        "ml-vae-sub/edges.safetensors",
         *(f"fa/cuts_{split}.jsonl.gz" for split in ("train", "valid", "test")),
-        "cuts_test.jsonl.gz",
+        *(f"{system}/cuts_test.jsonl.gz" for system in ANSWERS),
     ):
         assert (other.exp / name).read_bytes() == (prepared.exp / name).read_bytes(), name
-    mine, theirs = (
-        load_file(recipe.exp / "ml-vae" / "checkpoint.safetensors") for recipe in (prepared, other)
-    )
-    assert mine.keys() == theirs.keys()
-    assert all(mine[name].equal(theirs[name]) for name in mine)
+    for system in SYSTEMS:
+        mine, theirs = (
+            load_file(recipe.exp / system / "checkpoint.safetensors")
+            for recipe in (prepared, other)
+        )
+        assert mine.keys() == theirs.keys()
+        assert all(mine[name].equal(theirs[name]) for name in mine)
 
 
 def test_the_text_does_not_tell_it_either(prepared):
