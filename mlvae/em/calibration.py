@@ -60,9 +60,10 @@ def choose_scale(
         seed: of the choice of cuts and the corruption.
 
     Returns:
-        ``decoding`` with the chosen scale, and the log loss of each candidate.
+        ``decoding`` with the chosen scale, and the log loss of each candidate; ``decoding`` itself
+        and nothing where there is no candidate or no unit to be trusted.
     """
-    if not config.scales:
+    if not config.scales or model.num_units < 2:
         return decoding, {}
     generator = random.Random(seed)
     cuts = list(cuts)
@@ -82,12 +83,14 @@ def choose_scale(
             is_trusted and generator.random() < config.corruption_rate
             for is_trusted in trusted[cut.id]
         ]
-        others = [generator.randrange(max(model.num_units - 1, 1)) for _ in own]
+        others = [generator.randrange(model.num_units - 1) for _ in own]
         units[cut.id] = [
             other + (other >= unit) if mark else unit
             for unit, other, mark in zip(own, others, marks)
         ]
         replaced[cut.id] = marks
+    if not any(map(any, trusted.values())):
+        return decoding, {}
     usable = cuts.filter(lambda cut: cut.id in units).to_eager()
     search = EStep(compiler, usable, dataset, config.max_frames, units)
     losses = {}
