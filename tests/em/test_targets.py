@@ -6,7 +6,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlvae.em.targets import IGNORE, frame_targets, items_of_spans, spans_of_tier
+from mlvae.em.targets import (
+    IGNORE,
+    frame_targets,
+    items_of_spans,
+    pack_spans,
+    spans_of_tier,
+    unpack_spans,
+)
 from mlvae.fsa import UnitSpan
 from mlvae.tiers import tier, with_tiers
 from tests.em.tiny import TABLE, make_cut, unit_spans
@@ -107,3 +114,78 @@ def test_a_tier_of_other_units_is_refused():
         spans_of_tier(with_tiers(cut, {"fa": items}), "fa", [0, 1])
     with pytest.raises(ValueError, match="x: no tier other"):
         spans_of_tier(cut, "other", [0, 1])
+
+
+def test_a_frame_stands_for_what_was_heard_and_where_that_is_unknown_for_what_was_to_be_said():
+    spans = [
+        UnitSpan(0, 2, 0, 2, "unit", True, 1, 0.0, 0, 0),
+        UnitSpan(1, 0, 2, 3, "unit", True, -1, 0.0, 1, 1),
+        UnitSpan(2, 3, 3, 3, "unit", True, -1, 0.0, 2, 2),  # left out
+        UnitSpan(3, 3, 3, 5, "unit", False, 3, 0.0, 3, 3),
+    ]
+    found = frame_targets([spans], torch.tensor([5]), 4)
+    assert found.unit.tolist() == [[1, 1, 0, 3, 3]]
+    assert found.column.tolist() == found.unit.tolist()
+    assert found.boundary.tolist() == [[1, 0, 1, 1, 0]]
+    assert found.mispronounced.tolist() == [[1, 1, 1, 0, 0]]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(1, 9)), min_size=1, max_size=5),
+    st.integers(1, 4),
+    st.booleans(),
+)
+def test_states_divide_a_unit_evenly_from_left_to_right(units, states, has_silence):
+    edges = [2]
+    for _, length in units:
+        edges.append(edges[-1] + length)
+    spans = unit_spans([unit for unit, _ in units], edges)
+    num_frames = torch.tensor([edges[-1] + 1])
+    found = frame_targets([spans], num_frames, 4, states, has_silence)
+    column, unit = found.column[0].tolist(), found.unit[0].tolist()
+    outside = (4, 4 * states) if has_silence else (IGNORE, IGNORE)
+    for t in (0, 1, edges[-1]):
+        assert (unit[t], column[t]) == outside
+    for (wanted, length), start, end in zip(units, edges[:-1], edges[1:]):
+        assert unit[start:end] == [wanted] * length
+        state = [value - wanted * states for value in column[start:end]]
+        assert state == sorted(state)
+        assert state[0] == 0 and state[-1] < states
+        counts = [state.count(s) for s in range(states)]
+        assert max(counts) - min(counts) <= 1
+        if length >= states:
+            assert state[-1] == states - 1
+
+
+@st.composite
+def best_paths(draw):
+    """Spans as best paths over plain lists of units have them."""
+    spans: list[UnitSpan] = []
+    start = place = 0
+    for kind in draw(st.lists(st.sampled_from(["unit", "silence", "filler", "out"]), max_size=6)):
+        end = start if kind == "out" else start + draw(st.integers(1, 40))
+        score = draw(st.floats(-50, 50))
+        if kind in ("unit", "out"):
+            unit = draw(st.integers(0, 9))
+            heard = -1 if kind == "out" else draw(st.integers(-1, 9))
+            wrong = heard != unit
+            spans.append(
+                UnitSpan(place, unit, start, end, "unit", wrong, heard, score, place, place)
+            )
+            place += 1
+        else:
+            spans.append(UnitSpan(-1, -1, start, end, kind, False, -1, score, -1, -1))
+        start = end
+    return spans
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.dictionaries(st.text("ab", max_size=3), best_paths(), max_size=4), st.randoms())
+def test_packed_spans_come_back_without_their_scores(spans, random):
+    cut_ids = list(spans)
+    random.shuffle(cut_ids)
+    table = pack_spans(spans, cut_ids)
+    assert table.dtype == torch.int32
+    expected = {name: [s._replace(score=0.0) for s in found] for name, found in spans.items()}
+    assert unpack_spans(table, cut_ids) == expected

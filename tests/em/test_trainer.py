@@ -53,7 +53,8 @@ def make_trainer(cuts, folder, config=CONFIG, seed=0, silence=False, setup=None)
     """As stage 4 does it."""
     train, valid = cuts
     seed_everything(seed)
-    model = MlVae(NUM_FEATURES, len(TABLE), silence, tiny_model_config())
+    states = config.states_per_unit
+    model = MlVae(NUM_FEATURES, len(TABLE), silence, tiny_model_config(), states)
     return Trainer(model, train, valid, dataset(), TABLE, config, folder, CPU, seed, setup)
 
 
@@ -503,7 +504,14 @@ def test_silence_is_learned_at_both_ends(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"component_unit": "spoken"}, {"prior": "uniform"}, {"prior": ""}]
+    "wrong",
+    [
+        {"component_unit": "spoken"},
+        {"prior": "uniform"},
+        {"prior": ""},
+        {"topology": "single"},
+        {"relabel_after": 3},
+    ],
 )
 def test_settings_that_do_not_exist_are_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -165,6 +167,12 @@ def test_a_filler_is_any_unit(device):
     torch.testing.assert_close(scores[0], scores[1])
     torch.testing.assert_close(scores[0], scores[2])
     assert (scores[3] < scores[0] - 4).all()
+    # Even where silence is all but certain a filler is not impossible.
+    certain = torch.tensor([-40.0, -41.0, -42.0, -43.0, 0.0], device=device).expand(1, 2, 5)
+    columns = compiler.emissions(certain, torch.tensor([2])).dense.scores[1, -2:].cpu()
+    floor = math.log(1e-5) - math.log(4 / 5)
+    expected = [floor + math.log(0.1) + math.log(0.15), floor + math.log(0.9)]
+    torch.testing.assert_close(columns, torch.tensor(expected))
 
 
 def test_alternative_left_out_altogether_counts_once_a_pronunciation(device):

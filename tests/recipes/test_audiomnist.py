@@ -243,8 +243,11 @@ def test_the_same_options_into_a_new_folder_give_the_same_features(finished, tmp
             assert (cut.load_features() == other.load_features()).all()
 
 
-def test_the_shell_into_a_new_folder_gives_the_same_table(finished, tmp_path):
-    """run.sh itself, in a copy that has this configuration; each stage is a process of its own."""
+def test_the_shell_into_a_new_folder_gives_the_same_figures(finished, tmp_path):
+    """run.sh itself, in a copy that has this configuration; each stage is a process of its own.
+
+    With one system alone, which finds what it found beside the other.
+    """
     project = tmp_path / "project"
     for name in ("local", "recipes"):
         shutil.copytree(ROOT / name, project / name)
@@ -252,6 +255,7 @@ def test_the_shell_into_a_new_folder_gives_the_same_table(finished, tmp_path):
     (project / "recipes" / "audiomnist" / "conf" / "tiny.yaml").write_text(TINY)
     options = ["--corpus", finished.data.name, "--data-dir", str(finished.data.parent)]
     options += ["--config", "tiny", "--device", "cpu", "--stage", "3"]
+    options += ["--systems", "ml-vae-sub"]
     environment = {"PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         ["bash", str(project / "run.sh"), *options],
@@ -264,8 +268,22 @@ def test_the_shell_into_a_new_folder_gives_the_same_table(finished, tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     exp = tmp_path / "exp" / "audiomnist" / "fsdd" / "tiny"
     table = (exp / "table.txt").read_text()
-    assert table == (finished.exp / "table.txt").read_text()
     assert table in done.stdout
+    mine, theirs = (
+        json.loads((folder / "results.json").read_text()) for folder in (exp, finished.exp)
+    )
+    assert list(mine["systems"]) == [
+        name for name in ROWS if name not in ("flag-all (ours)", "ML-VAE", "ML-VAE, P > 0.5")
+    ]
+    for name, row in mine["systems"].items():
+        for figures in (row, theirs["systems"][name]):
+            figures.pop("training_seconds")
+        assert row == theirs["systems"][name]
+        assert f"\n{name.split(', ')[0]}" in table
+    assert not (exp / "ml-vae").exists()
+    for name in ("model", "edges"):
+        path = f"ml-vae-sub/{name}.safetensors"
+        assert (exp / path).read_bytes() == (finished.exp / path).read_bytes()
     assert not (project / ".venv").exists()
     for number, name in ((3, "align"), (4, "train"), (5, "localize"), (6, "score")):
         assert f"stage {number} {name}: end" in done.stdout
