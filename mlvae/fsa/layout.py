@@ -122,7 +122,7 @@ class ColumnLayout:
         return self.start_filler + 1
 
     def column_of_label(self, label: torch.Tensor) -> torch.Tensor:
-        """Posterior column behind each emission column, -1 for "not a unit"; int64 tensors."""
+        """Posterior column behind each emission column, int64; -1 for "not a unit" and fillers."""
         block, unit = (
             torch.div(label - self.start(0), self.num_units, rounding_mode="floor"),
             (label - self.start(0)) % self.num_units,
@@ -131,7 +131,6 @@ class ColumnLayout:
         none = torch.full_like(label, -1)
         state = torch.where(starts, unit * self.states_per_unit, none)
         state = torch.where(label < self.start(0), label - 1, state)
-        state = torch.where(label >= self.start(0) + self.blocks * self.num_units, none, state)
         return torch.where(label == 0, torch.full_like(state, self.num_states), state)
 
     @property

@@ -30,7 +30,7 @@ def plan_batches(
     :func:`.total_scores` with output_beam 15                            8 to 60
     the same and its gradient                                            8 to 80
     :func:`.posteriors` with output_beam 15                              8 to 80
-    :func:`.posteriors` with a beam that keeps everything, and frames    65 to 95
+    :func:`.posteriors` with a beam that keeps everything, and frames    65 to 100
     ===================================================================  ===========
 
     So ``max_cells`` may be ten times the default where only best paths are wanted. The emission

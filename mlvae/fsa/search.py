@@ -277,12 +277,13 @@ def _unit_posteriors(
         heard=by_unit.view(num_slots, num_units),
     )
     if num_frames is not None:
-        slot, wrong = attribute["unit_pos"][graph_arc], attribute["is_mispronounced"][graph_arc]
-        inside = slot >= 0
-        slot, wrong, weight, frame = slot[inside], wrong[inside], weight[inside], frame[inside]
-        cells = torch.zeros(num_frames * num_slots, dtype=torch.float64)
-        cells.index_add_(0, frame.long() * num_slots + slot, weight)
-        result.occupancy = cells.view(num_frames, num_slots)
-        by_frame = torch.zeros(num_frames, dtype=torch.float64)
-        result.frame_mispronounced = by_frame.index_add(0, frame, weight * wrong)
+        # Column 0 takes the arcs of no slot, and the last row final arcs.
+        height, width = num_frames + 1, num_slots + 1
+        frame = frame.long()
+        cell = (attribute["unit_pos"][graph_arc] + 1).add_(frame, alpha=width)
+        cells = torch.zeros(height * width, dtype=torch.float64).index_add_(0, cell, weight)
+        result.occupancy = cells.view(height, width)[:-1, 1:].contiguous()
+        weight = weight * attribute["is_mispronounced"][graph_arc]
+        by_frame = torch.zeros(height, dtype=torch.float64).index_add_(0, frame, weight)
+        result.frame_mispronounced = by_frame[:-1]
     return result
