@@ -56,6 +56,7 @@ class TrainConfig:
         iterations: outer iterations.
         max_frames: largest batch, in frames with padding.
         learning_rate: of Adam, one optimizer a module.
+        final_learning_rate: reached in the last iteration by equal factors; 0 keeps it constant.
         gradient_clip: largest gradient norm a module; 0 for no limit.
         boundary_kl_weight: lambda_b.
         boundary_prior_strength: alpha + beta of the boundary prior, whose mean is units a frame.
@@ -78,6 +79,7 @@ class TrainConfig:
     iterations: int = 50
     max_frames: int = 2000
     learning_rate: float = 1e-3
+    final_learning_rate: float = 0.0
     gradient_clip: float = 5.0
     boundary_kl_weight: float = 0.01
     boundary_prior_strength: float = 10.0
@@ -165,7 +167,9 @@ class Trainer:
         corrupted, self.replaced = corrupt_units(units, len(table), config.corruption_rate, seed)
         self.valid_estep = EStep(compiler, valid_cuts, dataset, search_frames, corrupted)
         settings = asdict(config)
-        del settings["iterations"], settings["patience"]
+        del settings["patience"]
+        if config.final_learning_rate == 0:
+            del settings["iterations"]  # no part of what each iteration does
         self.identity = run_identity(settings, seed, setup, [train_cuts, valid_cuts])
 
         self.optimizers = {
@@ -236,6 +240,7 @@ class Trainer:
         return progress["iteration"] >= self.config.iterations or out_of_patience
 
     def _iterate(self, iteration: int) -> dict[str, float]:
+        self._set_learning_rate(iteration)
         scalars = {
             "loss/estimator": self._estimator_epoch(3 * iteration),
             "loss/boundary": self._boundary_epoch(3 * iteration + 1),
@@ -338,6 +343,13 @@ class Trainer:
                 ).to(self.device)
                 yield features, num_frames, targets, frame_mask(num_frames, features.shape[1])
                 bar.update(len(batch_cuts))
+
+    def _set_learning_rate(self, iteration: int) -> None:
+        first, last = self.config.learning_rate, self.config.final_learning_rate
+        if last > 0:
+            share = iteration / max(self.config.iterations - 1, 1)
+            for optimizer in self.optimizers.values():
+                optimizer.param_groups[0]["lr"] = first * (last / first) ** min(share, 1.0)
 
     def _cut_ids(self) -> list[str]:
         return [cut.id for cut in self.train_cuts]
