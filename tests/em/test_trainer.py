@@ -168,6 +168,15 @@ def test_a_run_may_be_prolonged(cuts, tmp_path, undisturbed, capsys):
     assert_same_files(tmp_path, undisturbed[0])
 
 
+def test_a_run_over_buckets_goes_on_too(tmp_path):
+    """From 40 cuts on, batches are drawn from buckets by another sampler."""
+    cuts = spoken_cuts(44)[0], spoken_cuts(8, seed=1)[0]
+    make_trainer(cuts, tmp_path / "whole").fit()
+    make_trainer(cuts, tmp_path / "parts", replace(CONFIG, iterations=1)).fit()
+    make_trainer(cuts, tmp_path / "parts").fit()
+    assert_same_files(tmp_path / "parts", tmp_path / "whole")
+
+
 def test_the_same_seed_gives_the_same_weights_and_another_one_others(cuts, tmp_path, undisturbed):
     trainer = make_trainer(cuts, tmp_path / "same")
     torch.rand(5)  # what happens in between does not matter
