@@ -14,6 +14,7 @@ State (k, 0) says that the last frame was in unit k said right, (k, 1) in unit k
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -145,6 +146,7 @@ def batched_dp(inputs: Inputs) -> list[UnitPath]:
     return _as_paths(inputs, starts, flags, final.max(1))
 
 
+@functools.cache
 def compiled_dp() -> Callable[[Inputs], list[UnitPath]]:
     """Make the compiled DP, for inputs on CPU; it compiles itself when it is first called.
 

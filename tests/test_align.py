@@ -138,6 +138,22 @@ def test_scores_are_a_frame_and_input_cuts_stay_as_they_are(cuts, trained):
     assert score / frames == pytest.approx(training["path_scores"][-1], abs=0.1)
 
 
+def test_the_prior_is_that_of_the_states_and_scores_are_divided_by_it(cuts):
+    aligner = make_aligner()
+    aligner._set_prior(torch.tensor([0, 0, 3, 7]))
+    expected = torch.tensor([3.0, 1, 1, 2, 1, 1, 1, 2]) / 12  # smoothed
+    torch.testing.assert_close(aligner.model.log_prior.exp(), expected)
+
+    (first,), _ = aligner.align(CutSet.from_cuts(list(cuts)[:1]), dataset())
+    before = [tuple(item) for item in tier(first, "fa")]
+    aligner.model.log_prior += 0.7
+    (second,), _ = aligner.align(CutSet.from_cuts(list(cuts)[:1]), dataset())
+    after = [tuple(item) for item in tier(second, "fa")]
+    assert [item[:3] for item in after] == [item[:3] for item in before]
+    scores = [item[3] - 0.7 for item in before]
+    assert [item[3] for item in after] == pytest.approx(scores, abs=1e-4)
+
+
 def test_alone_as_in_a_batch(cuts, trained):
     aligner, _ = trained
     together, _ = aligner.align(cuts, dataset())

@@ -68,6 +68,7 @@ def test_another_path_ends_with_status_one(tmp_path, monkeypatch, capsys):
 
 def test_without_numba_there_are_three_ways(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "numba", None)
+    monkeypatch.setattr(estep, "compiled_dp", compiled_dp.__wrapped__)
     status, report = run(tmp_path)
     assert status == 0
     assert list(report["seconds"]) == ["k2", "loop", "batched"]

@@ -161,15 +161,27 @@ def test_a_finished_run_is_not_repeated(cuts, tmp_path, undisturbed, monkeypatch
     assert_same_files(tmp_path, folder)
 
 
-def test_a_run_may_be_prolonged(cuts, tmp_path, undisturbed):
-    make_trainer(cuts, tmp_path, replace(CONFIG, iterations=1)).fit()
+def test_a_run_may_be_prolonged(cuts, tmp_path, undisturbed, capsys):
+    make_trainer(cuts, tmp_path, replace(CONFIG, iterations=1, patience=1)).fit()
     found = make_trainer(cuts, tmp_path).fit()
+    assert "going on after iteration 1 of 2" in capsys.readouterr().out
     assert figures(found) == figures(undisturbed[1])
     assert_same_files(tmp_path, undisturbed[0])
 
 
+def test_a_run_over_buckets_goes_on_too(tmp_path):
+    """From 40 cuts on, batches are drawn from buckets by another sampler."""
+    cuts = spoken_cuts(44)[0], spoken_cuts(8, seed=1)[0]
+    make_trainer(cuts, tmp_path / "whole").fit()
+    make_trainer(cuts, tmp_path / "parts", replace(CONFIG, iterations=1)).fit()
+    make_trainer(cuts, tmp_path / "parts").fit()
+    assert_same_files(tmp_path / "parts", tmp_path / "whole")
+
+
 def test_the_same_seed_gives_the_same_weights_and_another_one_others(cuts, tmp_path, undisturbed):
-    make_trainer(cuts, tmp_path / "same").fit()
+    trainer = make_trainer(cuts, tmp_path / "same")
+    torch.rand(5)  # what happens in between does not matter
+    trainer.fit()
     assert_same_files(tmp_path / "same", undisturbed[0])
     make_trainer(cuts, tmp_path / "other", replace(CONFIG, iterations=1), seed=1).fit()
     mine, theirs = (
@@ -368,8 +380,12 @@ def test_what_selects_the_component(cuts, tmp_path, component_unit):
             assert (unit == 3).all()
         else:
             assert torch.equal(unit, targets.unit[mask])
-        assert float(args[3].sum(2).mean()) == pytest.approx(1.0)  # phone posteriors
-        assert float(args[4].min()) > 0 and float(args[4].max()) < 1  # boundary mean
+        model = trainer.model
+        with torch.no_grad():
+            posteriors = model.estimator(args[0], num_frames).exp()
+            alpha, beta = model.boundary(args[0], num_frames)
+        torch.testing.assert_close(args[3], posteriors)
+        torch.testing.assert_close(args[4], alpha / (alpha + beta))
         assert not args[3].requires_grad and not args[4].requires_grad
 
 

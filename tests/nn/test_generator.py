@@ -107,8 +107,14 @@ def test_the_variant_depends_on_speech_and_unit():
         last.bias.copy_(torch.tensor([0.0, 1000.0, 0.0]))
     mean, _ = module._select(features, unit, torch.ones(1, 40))
     torch.testing.assert_close(mean, torch.full_like(mean, 12.0))
-    first = module.variant[0][0]
-    assert first.in_features == NUM_FEATURES + NUM_UNITS
+    scores = []
+    module.variant.register_forward_hook(lambda *args: scores.append(args[2].detach()))
+    with torch.no_grad():
+        last.weight.normal_()
+    for speech, chosen in ((features, unit), (features + 1, unit), (features, unit + 1)):
+        module._select(speech, chosen, torch.ones(1, 40))
+    assert not torch.allclose(scores[0], scores[1])
+    assert not torch.allclose(scores[0], scores[2])
 
 
 def test_pi_is_sampled_from_q():
@@ -152,6 +158,20 @@ def test_speech_is_decoded_from_a_sample_of_the_encoder():
         module.latent_log_variance.bias.fill_(-1000.0)
     module.LOG_VARIANCE_RANGE = (-100.0, 8.0)
     torch.testing.assert_close(module(*args).mean, module(*args).mean)
+
+
+def test_the_sample_has_the_mean_and_variance_that_the_encoder_says():
+    module = generator()
+    given = []
+    module.decoder.register_forward_pre_hook(lambda _, args: given.append(args[0].detach()))
+    with torch.no_grad():
+        for layer, value in ((module.latent_mean, 3.0), (module.latent_log_variance, -2.0)):
+            layer.weight.zero_()
+            layer.bias.fill_(value)
+    module(*arguments([2000]))
+    (latent,) = given
+    assert float(latent.mean()) == pytest.approx(3.0, abs=0.05)
+    assert float(latent.var().log()) == pytest.approx(-2.0, abs=0.1)
 
 
 def test_alone_and_in_a_padded_batch():
