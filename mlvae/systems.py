@@ -87,6 +87,8 @@ def train_system(
         seed,
         setup,
     )
+    # Edges of another run must not be taken for those of this one if it is killed.
+    (folder / "edges.safetensors").unlink(missing_ok=True)
     training = trainer.fit()
     path = folder / "model.safetensors"
     metadata = load_model(path, model)

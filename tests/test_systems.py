@@ -1,0 +1,220 @@
+"""A system from training to tiers, on sounds that are easily told apart."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+from lhotse import CutSet
+from safetensors.torch import load_file
+
+from mlvae.align import AlignConfig
+from mlvae.config import RecipeConfig, SystemConfig
+from mlvae.device import num_parameters
+from mlvae.em import Decoding, TrainConfig, Trainer
+from mlvae.em.calibration import CalibrationConfig
+from mlvae.nn import NarrowAcousticModelConfig
+from mlvae.systems import (
+    System,
+    load_system,
+    localize_with,
+    new_model,
+    train_system,
+    without_generator,
+)
+from mlvae.tiers import tier
+from tests.em.test_estep import NUM_UNITS, GivenFeatures, features_of, stand_in
+from tests.em.tiny import CPU, TABLE, dataset, make_cut, spoken_cuts, tiny_model_config
+
+TRAIN = TrainConfig(iterations=8, max_frames=300, learning_rate=0.02)
+CONFIG = RecipeConfig(
+    align=AlignConfig(
+        NarrowAcousticModelConfig(states_per_unit=2, hidden_size=32),
+        rounds=4,
+        epochs_per_round=3,
+        batch_frames=128,
+        learning_rate=5e-3,
+    ),
+    ml_vae=SystemConfig(tiny_model_config(), replace(TRAIN, iterations=1)),
+    ml_vae_sub=SystemConfig(
+        tiny_model_config(),
+        replace(
+            TRAIN,
+            topology="substitution",
+            states_per_unit=2,
+            relabel_after=4,
+            decoding=Decoding(acoustic_scale=0.5),
+        ),
+        CalibrationConfig(scales=[0.1, 0.25, 0.6]),
+        refine_edges=True,
+    ),
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Sums are the same for the same number of threads only."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def cuts() -> tuple[CutSet, CutSet]:
+    return spoken_cuts(60)[0], spoken_cuts(16, seed=1)[0]
+
+
+def train(name: str, cuts, folder, config: RecipeConfig = CONFIG) -> dict:
+    return train_system(name, config, *cuts, dataset(), folder, CPU, seed=0)
+
+
+@pytest.fixture(scope="module")
+def trained(cuts, tmp_path_factory):
+    """The folder of ml-vae-sub, and what training returned."""
+    folder = tmp_path_factory.mktemp("ml-vae-sub")
+    return folder, train("ml-vae-sub", cuts, folder)
+
+
+def test_training_says_what_was_chosen_and_how_large_the_parts_are(cuts, trained):
+    folder, training = trained
+    losses = training["scale_log_loss"]
+    assert list(losses) == ["0.1", "0.25", "0.6"]
+    assert losses[str(training["acoustic_scale"])] == min(losses.values())
+    system = load_system("ml-vae-sub", CONFIG, cuts[1], dataset(), folder, CPU)
+    edges = num_parameters(system.edges.model)
+    generator = num_parameters(system.model.generator)
+    assert training["num_params"] == num_parameters(system.model) + edges
+    assert training["num_params_without_generator"] == training["num_params"] - generator
+    assert generator > 0 and edges > 0
+    json.dumps(training, allow_nan=False)
+
+
+def test_what_was_trained_is_read(cuts, trained):
+    folder, training = trained
+    system = load_system("ml-vae-sub", CONFIG, cuts[1], dataset(), folder, CPU)
+    assert system.topology == "substitution"
+    assert system.decoding == Decoding(training["acoustic_scale"], True)
+    stored = load_file(folder / "model.safetensors")
+    for name, value in system.model.state_dict().items():
+        assert torch.equal(value, stored[name]), name
+    assert 0.05 < float(system.model.log_correctness[1].exp()) < 0.3
+    uniform = new_model("ml-vae-sub", CONFIG, cuts[1], dataset(), 0).log_confusion
+    assert not torch.equal(system.model.log_confusion, uniform)
+
+
+def test_what_was_said_is_heard_and_where(trained):
+    test, _ = spoken_cuts(30, seed=2)
+    system = load_system("ml-vae-sub", CONFIG, test, dataset(), trained[0], CPU)
+    found, short = localize_with(system, test, dataset(), CPU)
+    assert short == []
+    hits, errors = [], []
+    for cut in found:
+        features, true = cut.load_features(), tier(cut, "fa")
+        middle = [round(100 * (item.start + item.end) / 2) for item in true]
+        said = [TABLE.symbols[int(features[t, : len(TABLE)].argmax())] for t in middle]
+        if len(set(said)) == 1:
+            continue  # without its mean, a cut of one sound says nothing
+        for told, heard, symbol in zip(tier(cut, "mlvae"), tier(cut, "mlvae_heard"), said):
+            if told.symbol not in (symbol, heard.symbol):
+                hits.append(heard.symbol == symbol)
+        errors += [abs(a.start - b.start) for a, b in zip(tier(cut, "mlvae"), true)]
+    assert len(hits) > 8
+    assert sum(hits) / len(hits) > 0.9
+    assert sum(error < 0.011 for error in errors) / len(errors) > 0.9
+
+
+def test_training_again_gives_the_same_and_does_not_repeat_the_training(
+    cuts, trained, tmp_path, monkeypatch
+):
+    """Also after a kill between the training and the choice of the scale, or of the edges."""
+    folder, expected = trained
+    again = tmp_path / "again"
+    shutil.copytree(folder, again)
+    (again / "edges.safetensors").unlink()
+    monkeypatch.setattr(Trainer, "_iterate", lambda *_: pytest.fail("trained once more"))
+    found = train("ml-vae-sub", cuts, again)
+    for training in (found, dict(expected)):
+        assert training.pop("training_seconds") > 0
+    assert found == {key: value for key, value in expected.items() if key != "training_seconds"}
+    for name in ("model", "edges", "checkpoint"):
+        path = f"{name}.safetensors"
+        assert (again / path).read_bytes() == (folder / path).read_bytes(), name
+
+
+def test_the_paper_has_neither_scale_nor_edges(cuts, tmp_path):
+    training = train("ml-vae", cuts, tmp_path)
+    assert training["acoustic_scale"] == 1.0
+    assert "scale_log_loss" not in training
+    assert not (tmp_path / "edges.safetensors").exists()
+    system = load_system("ml-vae", CONFIG, cuts[1], dataset(), tmp_path, CPU)
+    assert (system.topology, system.edges, system.decoding) == ("ml", None, Decoding())
+    generator = num_parameters(system.model.generator)
+    assert training["num_params"] == num_parameters(system.model)
+    assert training["num_params_without_generator"] == training["num_params"] - generator
+
+
+def test_the_edges_of_another_run_do_not_outlive_it(cuts, trained, tmp_path, monkeypatch):
+    """Killed before its own aligner was trained, a run must not be read with that of another."""
+    folder = tmp_path / "ml-vae-sub"
+    shutil.copytree(trained[0], folder)
+    settings = replace(CONFIG.ml_vae_sub, train=replace(CONFIG.ml_vae_sub.train, iterations=1))
+    settings.train.learning_rate = 1e-3
+    config = replace(CONFIG, ml_vae_sub=settings)
+    monkeypatch.setattr("mlvae.systems.train_edges", lambda *_: (_ for _ in ()).throw(MemoryError))
+    with pytest.raises(MemoryError):
+        train("ml-vae-sub", cuts, folder, config)
+    with pytest.raises(ValueError, match="there is no model .*edges.safetensors"):
+        load_system("ml-vae-sub", config, cuts[1], dataset(), folder, CPU)
+
+
+def test_what_is_missing_is_named(cuts, trained, tmp_path):
+    with pytest.raises(ValueError, match=r"there is no model .*model.safetensors"):
+        load_system("ml-vae-sub", CONFIG, cuts[1], dataset(), tmp_path, CPU)
+    shutil.copy(trained[0] / "model.safetensors", tmp_path)
+    with pytest.raises(ValueError, match=r"there is no model .*edges.safetensors"):
+        load_system("ml-vae-sub", CONFIG, cuts[1], dataset(), tmp_path, CPU)
+    with pytest.raises(ValueError, match=r"model.safetensors is not of this configuration"):
+        load_system("ml-vae", CONFIG, cuts[1], dataset(), tmp_path, CPU)
+    with pytest.raises(ValueError, match="there is no system 'sub'; there are: ml-vae, ml-vae-sub"):
+        train("sub", cuts, tmp_path)
+
+
+def test_without_the_generator_the_stored_rate_counts():
+    """One unit: two frames, the branches are summed by hand; q(pi) says it is surely wrong."""
+    model = stand_in()
+    model.log_correctness.copy_(torch.tensor([0.6, 0.4]).log())
+    features = features_of(2, wrong=[0, 1], sure=5.0)
+    features[:, :NUM_UNITS] = [[0.3, -0.2, 0.5, 0.1], [1.0, 0.2, -0.3, 0.0]]
+    cut = make_cut("x", features, ["c"])
+    q = torch.from_numpy(features[:, :NUM_UNITS]).softmax(1)
+    ratio = (q / 0.25).prod(0)
+    other = float(ratio[[0, 1, 3]].mean())
+
+    def probability(system: System) -> float:
+        (found,), _ = localize_with(system, CutSet.from_cuts([cut]), GivenFeatures(TABLE), CPU)
+        return tier(found, "mlvae")[0].score
+
+    def expected(rate: float) -> float:
+        return rate * other / (rate * other + (1 - rate) * float(ratio[2]))
+
+    system = System(model, "substitution", Decoding(), None)
+    assert probability(system) == pytest.approx(expected(1 / (1 + math.exp(-5))), rel=1e-4)
+    assert probability(without_generator(system)) == pytest.approx(expected(0.4), rel=1e-4)
+    assert system.decoding.use_correctness
+
+
+def test_without_the_generator_its_weights_do_not_matter(cuts, trained):
+    system = load_system("ml-vae-sub", CONFIG, cuts[1], dataset(), trained[0], CPU)
+    plain = without_generator(system)
+    before = [localize_with(s, cuts[1], dataset(), CPU)[0] for s in (system, plain)]
+    with torch.no_grad():
+        for value in system.model.generator.parameters():
+            value.normal_()
+    after = [localize_with(s, cuts[1], dataset(), CPU)[0] for s in (system, plain)]
+    assert list(after[1]) == list(before[1])
+    assert list(after[0]) != list(before[0])
