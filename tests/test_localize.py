@@ -8,7 +8,8 @@ import torch
 from lhotse import CutSet
 
 from mlvae.em import Decoding
-from mlvae.localize import UNKNOWN_HEARD, localize
+from mlvae.fsa import UnitSpan
+from mlvae.localize import NOTHING_HEARD, UNKNOWN_HEARD, heard_symbol, localize, with_units
 from mlvae.tiers import has_tier, tier
 from tests.em.test_estep import (
     NUM_UNITS,
@@ -20,7 +21,7 @@ from tests.em.test_estep import (
 from tests.em.tiny import CPU, TABLE, aligned, make_cut
 
 
-def run(cuts, model=None, decoding=None, max_frames=8000):
+def run(cuts, model=None, decoding=None, max_frames=8000, topology="ml"):
     dataset = GivenFeatures(TABLE)
     return localize(
         model or stand_in(),
@@ -28,6 +29,7 @@ def run(cuts, model=None, decoding=None, max_frames=8000):
         dataset,
         decoding or Decoding(),
         CPU,
+        topology,
         max_frames=max_frames,
     )
 
@@ -113,3 +115,49 @@ def test_cuts_that_are_too_short_are_named():
         assert tier(cut, "mlvae") == tier(other, "mlvae")
     nothing, names = run([short])
     assert (len(nothing), names) == (0, ["short"])
+
+
+def test_what_was_heard_instead_is_said_where_the_topology_can():
+    said = [0] * 4 + [3] * 4 + [2] * 4
+    cut = make_cut("x", features_of(12, said, starts=[0, 4, 8]), ["a", "b", "c"])
+    (found,), short = run([cut], topology="substitution")
+    assert short == []
+    assert [item.symbol for item in tier(found, "mlvae")] == ["a", "b", "c"]
+    assert [item.symbol for item in tier(found, "mlvae_heard")] == ["a", "d", "c"]
+    assert times(tier(found, "mlvae")) == times(tier(found, "mlvae_heard"))
+    chances = [item.score for item in tier(found, "mlvae")]
+    assert chances[1] > 0.95 > 0.05 > max(chances[0], chances[2])
+
+
+def test_the_confusion_table_weighs_competitors():
+    """Two of them sound alike: the table decides."""
+    features = features_of(6, wrong=[0])
+    features[:, :NUM_UNITS] = [-3.0, -3.0, 2.0, 2.0]
+    cut = make_cut("x", features, ["a"])
+    for likely in (2, 3):
+        model = stand_in()
+        row = torch.tensor([0.0, 0.1, 0.1, 0.1])
+        row[likely] = 0.8
+        model.log_confusion[0] = row.log()
+        (found,), _ = run([cut], model, topology="substitution")
+        assert [item.symbol for item in tier(found, "mlvae_heard")] == [TABLE.symbols[likely]]
+
+
+def test_the_symbol_of_what_was_heard():
+    correct = UnitSpan(0, 1, 2, 6, "unit", False, 1, 0.0, 0, 0)
+    assert heard_symbol(correct, TABLE) == "b"
+    assert heard_symbol(correct._replace(heard=3, mispronounced=True), TABLE) == "d"
+    assert heard_symbol(correct._replace(heard=-1, mispronounced=True), TABLE) == UNKNOWN_HEARD
+    left_out = correct._replace(end=2, heard=-1, mispronounced=True)
+    assert heard_symbol(left_out, TABLE) == NOTHING_HEARD
+    assert not {UNKNOWN_HEARD, NOTHING_HEARD} & set(TABLE.symbols)
+
+
+def test_other_units_leave_the_cut_as_it_was():
+    cut = aligned(make_cut("x", np.zeros((9, 3)), ["a", "b"]), [0, 4, 9])
+    other = with_units(cut, ["c"])
+    assert other.supervisions[0].custom == {"units": ["c"]}
+    assert not has_tier(other, "fa")
+    assert cut.supervisions[0].custom == {"units": ["a", "b"]}
+    assert has_tier(cut, "fa")
+    assert (other.id, other.num_frames) == (cut.id, cut.num_frames)

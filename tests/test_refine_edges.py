@@ -1,0 +1,153 @@
+"""Edges moved to where a forced alignment of what was heard has them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from lhotse import CutSet
+from lhotse.supervision import AlignmentItem
+
+from mlvae.align import AlignConfig, Aligner
+from mlvae.localize import NOTHING_HEARD, UNKNOWN_HEARD, refine_edges, with_units
+from mlvae.nn import NarrowAcousticModelConfig
+from mlvae.tiers import tier, with_tiers
+from tests.em.tiny import CPU, NUM_FEATURES, TABLE, dataset, make_cut, spoken_cut
+
+CONFIG = AlignConfig(
+    NarrowAcousticModelConfig(states_per_unit=2, hidden_size=32),
+    rounds=5,
+    epochs_per_round=4,
+    batch_frames=64,
+    learning_rate=5e-3,
+    search_frames=200,
+)
+TIERS = ("mlvae", "mlvae_heard")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Sums are the same for the same number of threads only."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def said_and_written(count: int, seed: int):
+    """Sequences without equal neighbours; in one unit of five another one is written."""
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        said = rng.permutation(len(TABLE))[: rng.integers(2, 5)]
+        shift = np.where(rng.random(len(said)) < 0.2, rng.integers(1, len(TABLE), len(said)), 0)
+        yield said.tolist(), ((said + shift) % len(TABLE)).tolist()
+
+
+@pytest.fixture(scope="module")
+def edges() -> Aligner:
+    aligner = Aligner(NUM_FEATURES, len(TABLE), False, CONFIG, CPU)
+    cuts = [
+        spoken_cut(f"train{i}", said, said, seed=i)
+        for i, (said, _) in enumerate(said_and_written(50, seed=0))
+    ]
+    aligner.train(CutSet.from_cuts(cuts), dataset(), seed=0)
+    return aligner
+
+
+def found_cuts(count: int = 20) -> list:
+    """With the tiers of a system that hears well, but puts edges two frames off."""
+    rng = np.random.default_rng(2)
+    cuts = []
+    for number, (said, written) in enumerate(said_and_written(count, seed=1)):
+        cut = spoken_cut(f"x{number}", said, written, seed=500 + number)
+        true = tier(cut, "fa")
+        inner = [item.start + rng.choice([-0.02, 0.02]) for item in true[1:]]
+        places = [0.0, *inner, cut.duration]
+        tiers = {
+            name: [
+                AlignmentItem(symbol, begin, end - begin, score)
+                for symbol, begin, end, score in zip(
+                    TABLE.units(units), places[:-1], places[1:], rng.random(len(units))
+                )
+            ]
+            for name, units in zip(TIERS, (written, said))
+        }
+        cuts.append(with_tiers(cut, tiers))
+    return cuts
+
+
+def starts(cut, name: str) -> list[float]:
+    return [item.start for item in tier(cut, name)]
+
+
+def test_edges_move_to_the_sounds_and_nothing_else_changes(edges):
+    cuts = found_cuts()
+    refined = refine_edges(cuts, TABLE, edges)
+    assert [cut.id for cut in refined] == [cut.id for cut in cuts]
+    errors_before, errors_after, num_substituted = [], [], 0
+    for cut, other in zip(cuts, refined):
+        assert tier(other, "fa") == tier(cut, "fa")
+        assert other.supervisions[0].custom == cut.supervisions[0].custom
+        assert set(other.supervisions[0].alignment) == {"fa", *TIERS}
+        for name in TIERS:
+            before, after = tier(cut, name), tier(other, name)
+            assert [(i.symbol, i.score) for i in after] == [(i.symbol, i.score) for i in before]
+            ends = [0.0, *(item.end for item in after)]
+            assert ends[:-1] == pytest.approx([item.start for item in after], abs=1e-5)
+            assert ends[-1] == pytest.approx(cut.duration)
+            assert all(item.duration > 0 for item in after)
+        assert starts(other, "mlvae") == starts(other, "mlvae_heard")
+        num_substituted += sum(
+            a.symbol != b.symbol for a, b in zip(tier(cut, "mlvae"), tier(cut, "mlvae_heard"))
+        )
+        true = starts(cut, "fa")[1:]
+        errors_before += [abs(a - b) for a, b in zip(starts(cut, "mlvae")[1:], true)]
+        errors_after += [abs(a - b) for a, b in zip(starts(other, "mlvae")[1:], true)]
+    assert num_substituted > 5
+    assert min(errors_before) > 0.015
+    assert np.mean([error < 0.005 for error in errors_after]) > 0.9
+
+
+def test_they_are_those_of_the_aligner_for_what_was_heard(edges):
+    cuts = found_cuts()
+    heard = [with_units(cut, [i.symbol for i in tier(cut, "mlvae_heard")]) for cut in cuts]
+    expected, _ = edges.align(CutSet.from_cuts(heard), dataset())
+    for cut, aligned in zip(refine_edges(cuts, TABLE, edges), expected):
+        assert [(i.start, i.duration) for i in tier(cut, "mlvae")] == [
+            (i.start, i.duration) for i in tier(aligned, "fa")
+        ]
+
+
+def with_heard(cut, symbols: dict[int, str]):
+    items = [
+        item._replace(symbol=symbols.get(number, item.symbol))
+        for number, item in enumerate(tier(cut, "mlvae_heard"))
+    ]
+    return with_tiers(cut, {"mlvae_heard": items})
+
+
+@pytest.mark.filterwarnings("ignore:.*too few frames.*")
+def test_cuts_with_nothing_to_align_stay_as_they_are(edges):
+    """Whatever lies beside them."""
+    cuts = found_cuts(6)
+    cuts[0] = with_heard(cuts[0], {0: UNKNOWN_HEARD})
+    cuts[2] = with_heard(cuts[2], {1: NOTHING_HEARD})
+    short = make_cut("short", np.zeros((3, NUM_FEATURES)), ["a", "b"])
+    items = [AlignmentItem("a", 0.0, 0.01, 0.1), AlignmentItem("b", 0.01, 0.02, 0.2)]
+    cuts[4] = with_tiers(short, dict.fromkeys(TIERS, items))
+    refined = refine_edges(cuts, TABLE, edges)
+    assert [cut.id for cut in refined] == [cut.id for cut in cuts]
+    for number, (cut, other) in enumerate(zip(cuts, refined)):
+        same = all(tier(cut, name) == tier(other, name) for name in TIERS)
+        assert same is (number in (0, 2, 4)), number
+
+
+@pytest.mark.filterwarnings("ignore:.*too few frames.*")
+def test_nothing_at_all_to_align(edges):
+    unknown = [with_heard(cut, {0: UNKNOWN_HEARD}) for cut in found_cuts(3)]
+    assert refine_edges(unknown, TABLE, edges) == unknown
+    short = make_cut("short", np.zeros((1, NUM_FEATURES)), ["a"])
+    short = with_tiers(short, dict.fromkeys(TIERS, [AlignmentItem("a", 0.0, 0.01, 0.1)]))
+    (other,) = refine_edges([short], TABLE, edges)
+    assert tier(other, "mlvae") == tier(short, "mlvae")
+    assert refine_edges([], TABLE, edges) == []
