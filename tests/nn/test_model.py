@@ -13,24 +13,28 @@ from mlvae.nn.layers import frame_mask
 from tests.em.tiny import tiny_model_config
 from tests.nn.padding import batch, check_padding
 
+MODULES = ("boundary", "estimator", "generator")
 CONF = Path(__file__).resolve().parents[2] / "recipes" / "audiomnist" / "conf"
 
 
-def tiny(silence=False, bidirectional=True, num_features=3, num_units=4) -> MlVae:
+def tiny(silence=False, bidirectional=True, num_features=3, num_units=4, states=1) -> MlVae:
     torch.manual_seed(0)
     config = tiny_model_config(bidirectional)
-    return MlVae(num_features, num_units, silence, config).eval()
+    return MlVae(num_features, num_units, silence, config, states).eval()
 
 
 @pytest.mark.parametrize("silence", [False, True])
 @pytest.mark.parametrize("bidirectional", [False, True])
-def test_posteriors_have_the_shapes_of_the_emissions_and_do_not_see_padding(silence, bidirectional):
-    model = tiny(silence, bidirectional)
+@pytest.mark.parametrize("states", [1, 3])
+def test_posteriors_have_the_shapes_of_the_emissions_and_do_not_see_padding(
+    silence, bidirectional, states
+):
+    model = tiny(silence, bidirectional, states=states)
     inputs, num_frames = batch(3)
     found = model(inputs, num_frames)
-    assert found.units.shape == (4, 9, 4 + silence)
+    assert found.units.shape == (4, 9, 4 * states + silence)
     assert found.boundary.shape == found.correctness.shape == (4, 9, 2)
-    assert model.log_prior.shape == (4 + silence,)
+    assert model.log_prior.shape == (4 * states + silence,)
     for name in ("units", "boundary", "correctness"):
         values = getattr(found, name)
         torch.testing.assert_close(values.exp().sum(2), torch.ones(4, 9))
@@ -55,6 +59,42 @@ def test_the_second_column_is_that_of_a_start_and_of_a_mispronunciation():
     assert float(found.boundary[..., 1].exp().min()) > 0.9
     expected = torch.full((4, 9), 3.0).sigmoid()
     torch.testing.assert_close(found.correctness[..., 1].exp(), expected)
+
+
+@pytest.mark.parametrize("silence", [False, True])
+def test_a_unit_is_as_likely_as_its_states_together(silence):
+    model = tiny(silence, states=2)
+    log_probs = torch.randn(3, 5, 8 + silence).log_softmax(2)
+    found, probs = model.unit_probs(log_probs), log_probs.exp()
+    assert found.shape == (3, 5, 4 + silence)
+    for unit in range(4):
+        together = probs[..., 2 * unit] + probs[..., 2 * unit + 1]
+        torch.testing.assert_close(found[..., unit], together)
+    if silence:
+        torch.testing.assert_close(found[..., 4], probs[..., 8])
+    plain = tiny(silence)
+    log_probs = torch.randn(3, 5, 4 + silence).log_softmax(2)
+    torch.testing.assert_close(plain.unit_probs(log_probs), log_probs.exp())
+
+
+def test_states_change_the_size_of_the_estimator_alone():
+    sizes = [
+        {name: num_parameters(getattr(tiny(states=states), name)) for name in MODULES}
+        for states in (1, 3)
+    ]
+    grown = [name for name in MODULES if sizes[0][name] != sizes[1][name]]
+    assert grown == ["estimator"]
+    assert sizes[1]["estimator"] - sizes[0]["estimator"] == 9 * 8  # outputs: 8 inputs and a bias
+
+
+def test_rate_and_confusions_before_any_are_estimated():
+    model = tiny()
+    torch.testing.assert_close(model.log_correctness.exp(), torch.tensor([0.85, 0.15]))
+    expected = (torch.ones(4, 4) - torch.eye(4)) / 3
+    torch.testing.assert_close(model.log_confusion.exp(), expected)
+    assert {"log_correctness", "log_confusion", "log_prior"} <= set(model.state_dict())
+    alone = tiny(num_units=1)
+    assert alone.log_confusion.exp().tolist() == [[0.0]]
 
 
 def test_correctness_is_finite_however_sure_the_network_is():

@@ -190,7 +190,7 @@ def test_training_says_how_the_scale_was_chosen_and_how_large_the_parts_are(fini
         return sum(
             value.numel()
             for key, value in tensors.items()
-            if key.startswith(beginning) and not key not in stored
+            if key.startswith(beginning) and key not in stored
         )
 
     generator = size("ml-vae-sub/model.safetensors", "generator.")
