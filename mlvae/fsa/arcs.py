@@ -9,8 +9,10 @@ direct arc stands for branches of a single frame::
       (J) --------> (state) ------> (J')     self-loop on the state: hold
        '------------------------------^      one frame: start
 
-So the arcs of a unit grow with its branches, and not with their square. :mod:`.spoken` has the arcs
-of units, :mod:`.detours` those of silence, fillers and units left out.
+So the arcs of a unit grow with its branches, and not with their square. Where units have one or two
+branches and nothing but units is spoken, junctions would only cost: there the last state of a
+branch leads to the first state of the next ones directly, which accepts the same with fewer arcs.
+:mod:`.spoken` has the arcs of units, :mod:`.detours` those of silence, fillers and units left out.
 
 States of an utterance: the junctions, the states of its slots in order, the fillers, the final
 state. Within a slot mispronounced branches come first: k2 gives a tie to the later arc, so among
@@ -27,7 +29,7 @@ from .branches import UnitBranches
 from .detours import Detours, add_fillers, add_silence, add_skips, fewest_frames
 from .layout import NONE, ColumnLayout
 from .slots import Slots
-from .spoken import SlotBranches, add_starts, add_stays
+from .spoken import SlotBranches, add_ends, add_joins, add_starts, add_stays
 from .table import ArcTable
 
 
@@ -51,20 +53,28 @@ def build_arcs(
     slots: Slots, layout: ColumnLayout, unit_branches: UnitBranches, detours: Detours
 ) -> Arcs:
     """Build the frame-synchronous acceptors; see :mod:`.compiler` for their form."""
-    branches = SlotBranches(slots, unit_branches)
-    has_fillers = detours.filler_score is not None
-    final = branches.end_state + (slots.num_junctions if has_fillers else 0)
     table = ArcTable()
-    add_stays(table, branches, layout)
-    add_starts(table, branches, layout, np.arange(len(branches.slot)), branches.source)
-    every = np.arange(len(slots.num_words))
-    table.add(utterance=every, source=slots.num_words, target=final, label=-1)
-    if detours.skip_score is not None:
-        add_skips(table, branches, layout, slots, final, detours.skip_score)
-    if layout.silence:
-        add_silence(table, slots)
-    if has_fillers:
-        add_fillers(table, slots, layout, branches.end_state, detours.filler_score)
+    has_fillers = detours.filler_score is not None
+    has_detours = has_fillers or layout.silence or detours.skip_score is not None
+    if has_detours or layout.topology == "substitution":
+        branches = SlotBranches(slots, unit_branches, slots.num_junctions)
+        final = branches.end_state + (slots.num_junctions if has_fillers else 0)
+        add_stays(table, branches, layout)
+        add_ends(table, branches, layout)
+        add_starts(table, branches, layout, np.arange(len(branches.slot)), branches.source)
+        every = np.arange(len(slots.num_words))
+        table.add(utterance=every, source=slots.num_words, target=final, label=-1)
+        if detours.skip_score is not None:
+            add_skips(table, branches, layout, slots, final, detours.skip_score)
+        if layout.silence:
+            add_silence(table, slots)
+        if has_fillers:
+            add_fillers(table, slots, layout, branches.end_state, detours.filler_score)
+    else:
+        branches = SlotBranches(slots, unit_branches, np.ones_like(slots.num_words))
+        final = branches.end_state
+        add_stays(table, branches, layout)
+        add_joins(table, branches, layout, slots, final)
 
     fields, scores = table.sorted()
     utterance, slot, kind = fields["utterance"], fields["slot"], fields["kind"]

@@ -130,8 +130,14 @@ def _draw_frames(units: Sequence[str], names: Sequence[str], compiler: MlFsaComp
         zip(graph.arcs.values().tolist(), *(getattr(graph, name).tolist() for name in columns))
     )
     arcs.sort(key=lambda arc: arc[columns.index("is_mispronounced") + 1])  # the first go on top
-    junctions = range(len(units) + 1)
     rows = [_BETWEEN] * graph.arcs.dim0()
+    # Whatever can go on for another frame is no junction, and neither is the final state.
+    holding = {
+        arc[0]
+        for arc, kind, _, _, is_start, *_ in arcs
+        if arc[0] == arc[1] and kind != KIND_SILENCE and not is_start
+    }
+    junctions = [state for state in range(len(rows) - 1) if state not in holding]
     for (_, target, label, _), kind, *_, is_wrong, _ in arcs:
         if label != -1 and target not in junctions:
             rows[target] = _FILLER if kind == KIND_FILLER else _WRONG if is_wrong else _CORRECT

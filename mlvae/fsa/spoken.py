@@ -7,7 +7,7 @@ import numpy as np
 from .branches import UnitBranches
 from .layout import KIND_UNIT, NONE, ColumnLayout
 from .slots import Slots
-from .table import ArcTable, ragged
+from .table import ArcTable, equal_pairs, ragged
 
 
 class SlotBranches:
@@ -20,11 +20,16 @@ class SlotBranches:
         score: of choosing it.
         num_states: its states.
         source, target: junctions that it leads from and to.
-        state: its first state.
+        state: its first state; last_state: its last.
         end_state: (B,), first state of each utterance after those of junctions and branches.
+
+    Args:
+        slots: of the batch.
+        of_unit: branches of each unit.
+        num_junctions: (B,), junctions of each utterance that have a state.
     """
 
-    def __init__(self, slots: Slots, of_unit: UnitBranches) -> None:
+    def __init__(self, slots: Slots, of_unit: UnitBranches, num_junctions: np.ndarray) -> None:
         count = of_unit.count[slots.unit]
         self.slot, position = ragged(count)
         index = of_unit.begin[slots.unit[self.slot]] + position
@@ -39,8 +44,9 @@ class SlotBranches:
         before = np.cumsum(self.num_states) - self.num_states
         totals = np.bincount(self.utterance, self.num_states, len(slots.num_words)).astype(np.int64)
         origin = np.cumsum(totals) - totals
-        self.state = before - origin[self.utterance] + slots.num_junctions[self.utterance]
-        self.end_state = slots.num_junctions + totals
+        self.state = before - origin[self.utterance] + num_junctions[self.utterance]
+        self.last_state = self.state + self.num_states - 1
+        self.end_state = num_junctions + totals
 
     def fields(self, which: np.ndarray) -> dict[str, np.ndarray]:
         """Fields that all arcs of the branches ``which`` share."""
@@ -66,7 +72,7 @@ class SlotBranches:
 
 
 def add_stays(table: ArcTable, branches: SlotBranches, layout: ColumnLayout) -> None:
-    """Add arcs between the states of a branch, and from its last frame into the next junction."""
+    """Add arcs between the states of a branch."""
     for state in range(int(branches.num_states.max())):
         which = np.flatnonzero(branches.num_states > state)
         fields = branches.fields(which)
@@ -74,12 +80,40 @@ def add_stays(table: ArcTable, branches: SlotBranches, layout: ColumnLayout) -> 
         table.add(source=here, target=here, label=label, **fields)
         if state > 0:
             table.add(source=here - 1, target=here, label=label, **fields)
+
+
+def add_ends(table: ArcTable, branches: SlotBranches, layout: ColumnLayout) -> None:
+    """Add arcs of the last frames of branches, into the junctions behind them."""
+    for state in range(int(branches.num_states.max())):
         ends = np.flatnonzero(branches.num_states == state + 1)
         fields = branches.fields(ends)
         here, label = branches.state[ends] + state, branches.hold(layout, ends, state)
         table.add(source=here, target=branches.target[ends], label=label, **fields)
         if state > 0:
             table.add(source=here - 1, target=branches.target[ends], label=label, **fields)
+
+
+def add_joins(
+    table: ArcTable, branches: SlotBranches, layout: ColumnLayout, slots: Slots, final: np.ndarray
+) -> None:
+    """Join branches directly: from the last state of each to the first of each that may follow."""
+    junctions = np.cumsum(slots.num_junctions) - slots.num_junctions
+    before = junctions[branches.utterance] + branches.source
+    behind = junctions[branches.utterance] + branches.target
+    opening = np.flatnonzero(branches.source == 0)
+    _enter(table, branches, layout, opening, np.zeros_like(opening))
+    previous, following = equal_pairs(behind, before)
+    _enter(table, branches, layout, following, branches.last_state[previous])
+    closing = np.flatnonzero(branches.target == slots.num_words[branches.utterance])
+    utterance = branches.utterance[closing]
+    source = branches.last_state[closing]
+    table.add(utterance=utterance, source=source, target=final[utterance], label=-1)
+
+
+def _enter(table, branches, layout, which: np.ndarray, source: np.ndarray) -> None:
+    fields = {**branches.fields(which), "label": branches.start(layout, which), "is_start": 1}
+    target, score = branches.state[which], branches.score[which]
+    table.add(score=score, source=source, target=target, **fields)
 
 
 def add_starts(

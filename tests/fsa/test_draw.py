@@ -71,38 +71,31 @@ def test_time_runs_from_left_to_right(form, topology, draw):
 
 
 def test_frames_of_one_unit(draw):
-    """Junctions 0 and 1; below the state of "not n", above that of n."""
+    """Below the state of "not n", above that of n."""
     nodes, edges = draw(["n"], form="frames")
     assert edges == [
-        (0, 1, "start n"),
         (0, 1, "start n*"),
-        (0, 2, "start n*"),
-        (0, 3, "start n"),
-        (1, 4, "end"),
-        (2, 1, "hold n*"),
-        (2, 2, "hold n*"),
-        (3, 1, "hold n"),
-        (3, 3, "hold n"),
+        (0, 2, "start n"),
+        (1, 1, "hold n*"),
+        (1, 3, "end"),
+        (2, 2, "hold n"),
+        (2, 3, "end"),
     ]
     height = {state: float(ellipses[0].get("cy")) for state, (_, ellipses) in nodes.items()}
-    assert height[3] < height[0] == height[1] < height[2]
+    assert height[2] < height[0] < height[1]
     fill = {state: ellipses[0].get("fill") for state, (_, ellipses) in nodes.items()}
-    assert fill[0] == fill[1] != "none"
-    assert fill[2] == fill[3] == fill[4] == "none"
+    assert fill[0] != "none"
+    assert fill[1] == fill[2] == fill[3] == "none"
 
 
 def test_frames_of_a_chain(draw):
     _, edges = draw(["n", "n"], form="frames", topology="single")
     assert edges == [
         (0, 1, "start n"),
-        (0, 3, "start n"),
+        (1, 1, "hold n"),
         (1, 2, "start n"),
-        (1, 4, "start n"),
-        (2, 5, "end"),
-        (3, 1, "hold n"),
-        (3, 3, "hold n"),
-        (4, 2, "hold n"),
-        (4, 4, "hold n"),
+        (2, 2, "hold n"),
+        (2, 3, "end"),
     ]
 
 

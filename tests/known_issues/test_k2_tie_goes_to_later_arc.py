@@ -25,26 +25,33 @@ def test_k2_takes_the_later_arc(device):
 
 
 @pytest.mark.parametrize("topology", ["ml", "substitution"])
-@pytest.mark.parametrize("states", [1, 2])
+@pytest.mark.parametrize("num_states", [1, 2])
 @pytest.mark.parametrize("options", [{}, {"silence": True}, {"skip": True, "filler": True}])
-def test_correct_arcs_come_later(topology, states, options):
+def test_correct_arcs_come_later(topology, num_states, options):
     """Of each unit, among the arcs that enter a state with the same past.
 
     k2 goes through arcs by source state, so the states of the correct branch must be later, too.
     """
-    compiler = MlFsaCompiler(2, topology, states_per_unit=states, **options)
+    compiler = MlFsaCompiler(2, topology, states_per_unit=num_states, **options)
+    # One utterance: slots are numbered within utterances.
     graphs = compiler.compile([[[[0, 1], [1]], [[1], [1, 0]]]])
     names = ("unit_pos", "is_start", "skipped_pos", "skipped_before_pos", "is_mispronounced")
-    groups = {}
+    groups, states = {}, {}
     for (source, target, _, _), slot, starts, *skipped, wrong in zip(
         graphs.arcs.values().tolist(), *(getattr(graphs, name).tolist() for name in names)
     ):
         if slot >= 0:
             past = (source, *skipped) if starts else ()
             groups.setdefault((slot, target, *past), []).append(wrong)
-    assert any(len(set(group)) == 2 for group in groups.values())
+            # Without junctions the branches of a unit have no state in common to end in; what
+            # follows comes from the states of both.
+            states.setdefault(slot, {True: set(), False: set()})[bool(wrong)].add(target)
+    direct = topology == "ml" and not options
+    assert direct or any(len(set(group)) == 2 for group in groups.values())
     for key, group in groups.items():
         assert group == sorted(group, reverse=True), key
+    for of_slot in states.values() if direct else ():
+        assert max(of_slot[True]) < min(of_slot[False])
 
 
 @pytest.mark.parametrize("topology", ["ml", "substitution"])
