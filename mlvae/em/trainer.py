@@ -96,14 +96,20 @@ class TrainConfig:
     label_smoothing: float = 0.0
 
     def __post_init__(self) -> None:
+        if self.iterations < 1:
+            raise ValueError(f"iterations must be at least 1, not {self.iterations}")
         if self.topology not in ("ml", "substitution"):
-            raise ValueError(f"topology must be ml or substitution: {self}")
+            raise ValueError(f"topology must be ml or substitution, not {self.topology!r}")
         if self.relabel_after and self.topology != "substitution":
-            raise ValueError(f"relabel_after goes with topology substitution: {self}")
+            raise ValueError(
+                f"relabel_after goes with topology substitution, not {self.topology!r}"
+            )
         if self.component_unit not in ("estimated", "canonical"):
-            raise ValueError(f"component_unit must be estimated or canonical: {self}")
+            raise ValueError(
+                f"component_unit must be estimated or canonical, not {self.component_unit!r}"
+            )
         if self.prior not in ("frames", "counts"):
-            raise ValueError(f"prior must be frames or counts: {self}")
+            raise ValueError(f"prior must be frames or counts, not {self.prior!r}")
 
 
 class Trainer:
