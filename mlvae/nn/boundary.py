@@ -8,26 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mlvae.nn.layers import PaddedLSTM, fully_connected
+from mlvae.nn.layers import RecurrentConfig, RecurrentTrunk
 
 
 @dataclass
-class BoundaryDetectorConfig:
-    """Sizes of the boundary detector; the defaults are the paper's.
-
-    Attributes:
-        lstm_layers: LSTM layers.
-        lstm_size: units an LSTM layer and direction.
-        bidirectional: whether the LSTM looks both ways.
-        fc_size: width of the two fully connected layers.
-        dropout: dropout after LSTM layers and fully connected layers.
-    """
-
-    lstm_layers: int = 2
-    lstm_size: int = 512
-    bidirectional: bool = False
-    fc_size: int = 128
-    dropout: float = 0.0
+class BoundaryDetectorConfig(RecurrentConfig):
+    """Sizes of the boundary detector."""
 
 
 class BoundaryDetector(nn.Module):
@@ -45,15 +31,7 @@ class BoundaryDetector(nn.Module):
 
     def __init__(self, num_features: int, config: BoundaryDetectorConfig) -> None:
         super().__init__()
-        self.lstm = PaddedLSTM(
-            num_features,
-            config.lstm_size,
-            config.lstm_layers,
-            config.bidirectional,
-            config.dropout,
-        )
-        sizes = [self.lstm.output_size, config.fc_size, config.fc_size]
-        self.hidden = fully_connected(sizes, config.dropout)
+        self.trunk = RecurrentTrunk(num_features, config)
         self.alpha = nn.Linear(config.fc_size, 1)
         self.beta = nn.Linear(config.fc_size, 1)
 
@@ -69,7 +47,7 @@ class BoundaryDetector(nn.Module):
         Returns:
             alpha and beta, float (B, T), positive.
         """
-        hidden = self.hidden(self.lstm(features, num_frames))
+        hidden = self.trunk(features, num_frames)
         alpha = F.softplus(self.alpha(hidden)).squeeze(2) + self.MIN_CONCENTRATION
         beta = F.softplus(self.beta(hidden)).squeeze(2) + self.MIN_CONCENTRATION
         return alpha, beta

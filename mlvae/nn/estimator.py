@@ -7,26 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from mlvae.nn.layers import PaddedLSTM, fully_connected
+from mlvae.nn.layers import RecurrentConfig, RecurrentTrunk
 
 
 @dataclass
-class PhonemeEstimatorConfig:
-    """Sizes of the phoneme estimator; the defaults are the paper's.
-
-    Attributes:
-        lstm_layers: LSTM layers.
-        lstm_size: units an LSTM layer and direction.
-        bidirectional: whether the LSTM looks both ways.
-        fc_size: width of the two fully connected layers.
-        dropout: dropout after LSTM layers and fully connected layers.
-    """
-
-    lstm_layers: int = 2
-    lstm_size: int = 512
-    bidirectional: bool = False
-    fc_size: int = 128
-    dropout: float = 0.0
+class PhonemeEstimatorConfig(RecurrentConfig):
+    """Sizes of the phoneme estimator."""
 
 
 class PhonemeEstimator(nn.Module):
@@ -40,15 +26,7 @@ class PhonemeEstimator(nn.Module):
 
     def __init__(self, num_features: int, num_units: int, config: PhonemeEstimatorConfig) -> None:
         super().__init__()
-        self.lstm = PaddedLSTM(
-            num_features,
-            config.lstm_size,
-            config.lstm_layers,
-            config.bidirectional,
-            config.dropout,
-        )
-        sizes = [self.lstm.output_size, config.fc_size, config.fc_size]
-        self.hidden = fully_connected(sizes, config.dropout)
+        self.trunk = RecurrentTrunk(num_features, config)
         self.output = nn.Linear(config.fc_size, num_units)
 
     def forward(self, features: torch.Tensor, num_frames: torch.Tensor) -> torch.Tensor:
@@ -61,5 +39,5 @@ class PhonemeEstimator(nn.Module):
         Returns:
             float (B, T, N), log-probabilities.
         """
-        hidden = self.hidden(self.lstm(features, num_frames))
+        hidden = self.trunk(features, num_frames)
         return self.output(hidden).log_softmax(dim=2)

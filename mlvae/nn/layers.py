@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import nn
 
@@ -78,6 +80,56 @@ def fully_connected(sizes: list[int], dropout: float = 0.0) -> nn.Sequential:
         if dropout > 0:
             layers.append(nn.Dropout(dropout))
     return nn.Sequential(*layers)
+
+
+@dataclass
+class RecurrentConfig:
+    """Sizes of LSTM layers and two fully connected layers; the defaults are the paper's.
+
+    Attributes:
+        lstm_layers: LSTM layers.
+        lstm_size: units an LSTM layer and direction.
+        bidirectional: whether the LSTM looks both ways.
+        fc_size: width of the two fully connected layers.
+        dropout: dropout after LSTM layers and fully connected layers.
+    """
+
+    lstm_layers: int = 2
+    lstm_size: int = 512
+    bidirectional: bool = False
+    fc_size: int = 128
+    dropout: float = 0.0
+
+
+class RecurrentTrunk(nn.Module):
+    """LSTM layers and two fully connected layers with ReLU: what boundary detector and phoneme
+    estimator begin with.
+
+    Args:
+        num_features: feature dimension F.
+        config: sizes.
+    """
+
+    def __init__(self, num_features: int, config: RecurrentConfig) -> None:
+        super().__init__()
+        self.lstm = PaddedLSTM(
+            num_features,
+            config.lstm_size,
+            config.lstm_layers,
+            config.bidirectional,
+            config.dropout,
+        )
+        sizes = [self.lstm.output_size, config.fc_size, config.fc_size]
+        self.hidden = fully_connected(sizes, config.dropout)
+
+    def forward(self, features: torch.Tensor, num_frames: torch.Tensor) -> torch.Tensor:
+        """Hidden values, float (B, T, fc_size).
+
+        Args:
+            features: float (B, T, F), scaled.
+            num_frames: int64 (B,).
+        """
+        return self.hidden(self.lstm(features, num_frames))
 
 
 def frame_mask(num_frames: torch.Tensor, max_frames: int) -> torch.Tensor:

@@ -254,7 +254,7 @@ def test_each_epoch_trains_one_module_in_the_order_of_the_algorithm(cuts, tmp_pa
             before = weights()
             training = []
             hooks = [
-                getattr(trainer.model, name).hidden.register_forward_hook(
+                getattr(trainer.model, name).trunk.register_forward_hook(
                     lambda module, *_, name=name: training.append((name, module.training))
                 )
                 for name in ("estimator", "boundary")
