@@ -102,8 +102,7 @@ class RecurrentConfig:
 
 
 class RecurrentTrunk(nn.Module):
-    """LSTM layers and two fully connected layers with ReLU: what boundary detector and phoneme
-    estimator begin with.
+    """LSTM layers and two fully connected layers: the beginning of two of the three modules.
 
     Args:
         num_features: feature dimension F.
