@@ -98,6 +98,8 @@ def spans_of_paths(
     begins[1:] |= kind[1:] != kind[:-1]
     first = np.flatnonzero(begins)
     origin = np.flatnonzero(opens)[np.cumsum(opens)[first] - 1]
+    if not attribute["num_skipped"].any() and not arcs.score[arcs.label == -1].any():
+        return _without_deletions(arcs, num_paths, first, origin)
     columns = zip(
         arcs.path[first].tolist(),
         (first - origin).tolist(),
@@ -154,6 +156,30 @@ def spans_of_paths(
             )
         )
     return result
+
+
+def _without_deletions(
+    arcs: PathArcs, num_paths: int, first: np.ndarray, origin: np.ndarray
+) -> list[list[UnitSpan]]:
+    """The same where nothing is left out: all columns at once, which is several times faster."""
+    score = np.add.reduceat(arcs.score.astype(np.float64), first)
+    end = np.append(first[1:], len(arcs.path)) - origin
+    emitting = arcs.label[first] != -1
+    first, origin, score, end = first[emitting], origin[emitting], score[emitting], end[emitting]
+    path = arcs.path[first]
+    unit_pos, word_pos, unit, heard, kind, wrong = (
+        arcs.attributes[name][first]
+        for name in ("unit_pos", "word_pos", "unit", "heard", "kind", "is_mispronounced")
+    )
+    bounds = np.searchsorted(path, np.arange(num_paths + 1))
+    is_unit = kind == KIND_UNIT
+    before = np.append(0, np.cumsum(is_unit))
+    position = np.where(is_unit, before[:-1] - before[bounds[path]], NONE)
+    names = np.array(KIND_NAMES, dtype=object)[kind]
+    columns = (position, unit, first - origin, end, names, wrong != 0, heard, score, word_pos)
+    rows = zip(*(column.tolist() for column in (*columns, unit_pos)))
+    spans = list(map(UnitSpan._make, rows))
+    return [spans[begin:stop] for begin, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist())]
 
 
 _SPAN_ATTRIBUTES = (
