@@ -54,7 +54,7 @@ class ArcTable:
         place = table[0] * (table[1].max() + 1) + table[1]
         order = place.argsort(kind="stable")
         scores = np.concatenate(self._scores)[order]
-        return dict(zip(_FIELDS, table[:, order])), scores
+        return dict(zip(_FIELDS, table.take(order, axis=1))), scores
 
 
 def ragged(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
