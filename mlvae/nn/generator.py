@@ -181,9 +181,17 @@ class SpeechGenerator(nn.Module):
         wrong = mispronounced.unsqueeze(2)
         # (B, T, 1 + N_m): the correct component, or one of the variants.
         choice = torch.cat([1 - wrong, wrong * variant], dim=2).unsqueeze(3)
-        mean = (choice * self.component_mean[unit]).sum(2)
-        log_variance = (choice * self.component_log_variance[unit]).sum(2)
+        mean = (choice * _rows(self.component_mean, unit)).sum(2)
+        log_variance = (choice * _rows(self.component_log_variance, unit)).sum(2)
         return mean, log_variance.clamp(*self.LOG_VARIANCE_RANGE)
+
+
+def _rows(table: torch.Tensor, unit: torch.Tensor) -> torch.Tensor:
+    """Rows of a table (N, K, D) by unit, (B, T, K, D).
+
+    An embedding adds its gradient up in a fixed order; that of indexing depends on the threads.
+    """
+    return F.embedding(unit, table.flatten(1)).unflatten(2, table.shape[1:])
 
 
 def _gaussian_kl(
