@@ -2,13 +2,28 @@
 
 Frames of a unit are far from independent, so that products of their likelihood ratios are too sure
 of themselves. One factor on the log-ratios mends that. It is chosen on held-out cuts whose
-canonical units are replaced at random: the maker of an error knows where it is. Units that the
-model calls mispronounced before anything was replaced are left out: their labels may be wrong.
+canonical units are replaced at random, with the Brier score: the mean of (P - z)^2 for a
+P(mispronounced) of P and a label that is wrong (z = 1) or right (z = 0). With E the mean over units
+of one kind and p the rate of mispronunciations it is::
+
+    risk = (1 - p) E[P^2 | right] + p E[(1 - P)^2 | wrong]
+
+The maker of an error knows where it is, but not where labels were wrong before. To leave out units
+that the model itself calls wrong would let any scale confirm itself. But the replaced units stand
+for the wrong ones, and those that were left alone are a mixture: p of them wrong, the rest right.
+So, as (1 - p) E[P^2 | right] = E[P^2 | not replaced] - p E[P^2 | wrong], ::
+
+    risk = E[P^2 | not replaced] - p E[P^2 | replaced] + p E[(1 - P)^2 | replaced]
+
+which needs no unit's own label (positive and unlabelled data: du Plessis et al. 2014).
+Two details make it exact and stable. A unit whose label was wrong may by chance get the label of
+what was said, so that p / (N - 1) of the replaced units are right; and each mean is held within 0
+and 1, which sampling noise might leave (Kiryo et al. 2017). The rate p is the one that training
+has estimated and stored in the model.
 """
 
 from __future__ import annotations
 
-import math
 import random
 from dataclasses import dataclass, field, replace
 
@@ -17,6 +32,7 @@ from lhotse import CutSet
 
 from mlvae.data.dataset import UnitDataset
 from mlvae.em.estep import Decoding, EStep, search_compiler
+from mlvae.em.selection import corrupt_units, separate_means
 from mlvae.nn import MlVae
 
 
@@ -26,7 +42,7 @@ class CalibrationConfig:
 
     Attributes:
         scales: candidates; none leaves the scale as it is.
-        corruption_rate: share of trusted units that are replaced.
+        corruption_rate: share of units that are replaced.
         max_cuts: held-out cuts used, the first ones of a random order.
         max_frames: largest batch, in frames with padding.
     """
@@ -35,6 +51,15 @@ class CalibrationConfig:
     corruption_rate: float = 0.2
     max_cuts: int = 200
     max_frames: int = 8000
+
+    def __post_init__(self) -> None:
+        if any(not scale > 0 for scale in self.scales):
+            raise ValueError(f"scales must be above 0, not {self.scales}")
+        if not 0 < self.corruption_rate < 1:
+            raise ValueError(f"corruption_rate must be within 0 and 1, not {self.corruption_rate}")
+        for name in ("max_cuts", "max_frames"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
 
 
 def choose_scale(
@@ -47,81 +72,69 @@ def choose_scale(
     device: torch.device,
     seed: int,
 ) -> tuple[Decoding, dict[str, float]]:
-    """Choose the scale with the least log loss of P(mispronounced) on corrupted units.
+    """Choose the scale with the least estimated Brier risk of P(mispronounced).
 
     Args:
         model: trained.
         cuts: held-out cuts with features.
         dataset: gives features and units.
         topology: of the search.
-        decoding: what to start from; its scale decides which units are trusted.
+        decoding: what the scale is set in; its own scale plays no part.
         config: candidates and sizes.
         device: where to run.
         seed: of the choice of cuts and the corruption.
 
     Returns:
-        ``decoding`` with the chosen scale, and the log loss of each candidate; ``decoding`` itself
-        and nothing where there is no candidate or no unit to be trusted.
+        ``decoding`` with the chosen scale, and the risk of each candidate; ``decoding`` itself and
+        nothing where there is no candidate, or no unit was replaced or left alone.
     """
     if not config.scales or model.num_units < 2:
         return decoding, {}
-    generator = random.Random(seed)
-    cuts = list(cuts)
-    generator.shuffle(cuts)
+    cuts = sorted(cuts, key=lambda cut: cut.id)
+    random.Random(seed).shuffle(cuts)
     cuts = CutSet.from_cuts(cuts[: config.max_cuts])
-    compiler = search_compiler(model, topology)
-    probabilities = _probabilities(
-        EStep(compiler, cuts, dataset, config.max_frames), model, decoding, device
-    )
-    trusted = {name: [value < 0.5 for value in values] for name, values in probabilities.items()}
-    units, replaced = {}, {}
-    for cut in cuts:
-        if cut.id not in trusted:
-            continue
-        own = dataset.table.ids(cut.supervisions[0].custom["units"], cut.id)
-        marks = [
-            is_trusted and generator.random() < config.corruption_rate
-            for is_trusted in trusted[cut.id]
-        ]
-        others = [generator.randrange(model.num_units - 1) for _ in own]
-        units[cut.id] = [
-            other + (other >= unit) if mark else unit
-            for unit, other, mark in zip(own, others, marks)
-        ]
-        replaced[cut.id] = marks
-    if not any(map(any, trusted.values())):
-        return decoding, {}
-    usable = cuts.filter(lambda cut: cut.id in units).to_eager()
-    search = EStep(compiler, usable, dataset, config.max_frames, units)
-    losses = {}
+    own = {cut.id: dataset.table.ids(cut.supervisions[0].custom["units"], cut.id) for cut in cuts}
+    units, replaced = corrupt_units(own, model.num_units, config.corruption_rate, seed)
+    search = EStep(search_compiler(model, topology), cuts, dataset, config.max_frames, units)
+    rate = float(model.log_correctness[1].exp())
+    risks = {}
     for scale in config.scales:
         candidate = replace(decoding, acoustic_scale=scale)
-        found = _probabilities(search, model, candidate, device)
-        losses[str(scale)] = _log_loss(found, replaced, trusted)
-    best = min(losses, key=losses.get)
-    return replace(decoding, acoustic_scale=float(best)), losses
+        left_alone, corrupted = [], []
+        for name, spans, found in search.localize(model, candidate, device):
+            if spans:
+                mark = torch.tensor(replaced[name])
+                wrong = (found.mispronounced + found.deleted).clamp(max=1.0)
+                left_alone.append(wrong[~mark])
+                corrupted.append(wrong[mark])
+        if not sum(map(len, left_alone)) or not sum(map(len, corrupted)):
+            return decoding, {}
+        values = torch.cat(left_alone), torch.cat(corrupted)
+        risks[str(scale)] = brier_risk(*values, rate, model.num_units)
+    best = min(risks, key=risks.get)
+    return replace(decoding, acoustic_scale=float(best)), risks
 
 
-def _probabilities(
-    search: EStep, model: MlVae, decoding: Decoding, device: torch.device
-) -> dict[str, list[float]]:
-    """P(mispronounced or left out) of each unit, by cut; cuts that are too short are left out."""
-    return {
-        name: (found.mispronounced + found.deleted).tolist()
-        for name, spans, found in search.localize(model, decoding, device)
-        if spans
-    }
-
-
-def _log_loss(
-    found: dict[str, list[float]], replaced: dict[str, list[bool]], trusted: dict[str, list[bool]]
+def brier_risk(
+    left_alone: torch.Tensor, replaced: torch.Tensor, rate: float, num_units: int
 ) -> float:
-    """Mean log loss over the trusted units."""
-    total, count = 0.0, 0
-    for name, values in found.items():
-        for value, mark, is_trusted in zip(values, replaced[name], trusted[name]):
-            if is_trusted:
-                right = value if mark else 1.0 - value
-                total -= math.log(min(max(right, 1e-6), 1.0))
-                count += 1
-    return total / max(count, 1)
+    """Brier score of P(mispronounced) over labels as they came, without knowing which are wrong.
+
+    See the head of this module for the derivation.
+
+    Args:
+        left_alone: (n,), P of the units that were not replaced.
+        replaced: (m,), P of the units that were replaced by another one, drawn evenly.
+        rate: p, share of labels that were wrong to begin with.
+        num_units: N, at least 2.
+
+    Returns:
+        Within 0 and 1.
+    """
+    rate = min(rate, 0.5)
+    chance = rate / (num_units - 1)
+    squares = (float(values.double().square().mean()) for values in (left_alone, replaced))
+    misses = (float((1 - values.double()).square().mean()) for values in (left_alone, replaced))
+    of_right, _ = separate_means(*squares, rate, chance)
+    _, of_wrong = separate_means(*misses, rate, chance)
+    return (1 - rate) * of_right + rate * of_wrong

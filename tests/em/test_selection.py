@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlvae.em.estep import EStepResult
-from mlvae.em.selection import corrupt_units, corrupted_f1
+from mlvae.em.selection import REFERENCE_RATE, corrupt_units, corrupted_f1, separate_means
 from tests.em.tiny import unit_spans
 
 NAMES = st.text("ab12-", min_size=1, max_size=5)
@@ -47,6 +49,15 @@ def test_rate_and_seed_are_followed_and_all_other_units_are_drawn():
     assert all(map(all, corrupt_units(units, 5, 1.0, seed=0)[1].values()))
 
 
+def result_of(flags) -> EStepResult:
+    """Best paths that call some units mispronounced; cuts without flags are not in it."""
+    spans = {
+        name: unit_spans([0] * len(row), list(range(len(row) + 1)), set(np.flatnonzero(row)))
+        for name, row in flags.items()
+    }
+    return EStepResult(spans, 0.0, 0.0)
+
+
 @settings(max_examples=100, deadline=None)
 @given(
     st.dictionaries(
@@ -56,25 +67,77 @@ def test_rate_and_seed_are_followed_and_all_other_units_are_drawn():
     ),
     st.data(),
 )
-def test_f1_against_counting(flags_and_marks, data):
-    found, replaced = {}, {}
-    hits = false_alarms = misses = 0
+def test_f1_without_labels_that_were_wrong_before_is_f1_at_the_rate(flags_and_marks, data):
+    """Against counting, with weights that give the errors the rate of wrong labels."""
+    flags, replaced = {}, {}
+    flagged, total = [0, 0], [0, 0]
     for name, pairs in flags_and_marks.items():
         replaced[name] = [mark for _, mark in pairs]
         is_lost = data.draw(st.booleans())  # too short: no spans, all its marks are missed
         if not is_lost:
-            wrong = {i for i, (flag, _) in enumerate(pairs) if flag}
-            found[name] = unit_spans([0] * len(pairs), list(range(len(pairs) + 1)), wrong)
+            flags[name] = [flag for flag, _ in pairs]
         for flag, mark in pairs:
-            flag = flag and not is_lost
-            hits += flag and mark
-            false_alarms += flag and not mark
-            misses += mark and not flag
-    precision = hits / (hits + false_alarms) if hits else 0.0
-    recall = hits / (hits + misses) if hits else 0.0
-    expected = 2 * precision * recall / (precision + recall) if hits else 0.0
-    score = corrupted_f1(EStepResult(found, 0.0, 0.0), replaced)
-    assert abs(score - expected) < 1e-12
+            total[mark] += 1
+            flagged[mark] += flag and not is_lost
+    score = corrupted_f1(result_of(flags), replaced)
+    assert 0 <= score <= 1
+    if not all(total):
+        assert score == 0
+        return
+    rate = REFERENCE_RATE
+    false_alarms, recall = flagged[0] / total[0], flagged[1] / total[1]
+    # What is found among the units left alone may all be labels that were wrong before.
+    right = max(false_alarms - rate * recall, 0)
+    wanted = 2 * rate * recall / (rate * recall + min(right, 1 - rate) + rate)
+    assert score == pytest.approx(wanted)
+
+
+def judged(quality: tuple[float, float], rate: float, seed: int, count: int = 4000):
+    """Flags over corrupted labels of a judge, and its true F1 before they were corrupted.
+
+    ``quality``: how often it flags right and wrong labels.
+    """
+    rng = np.random.default_rng(seed)
+    was_wrong = rng.random(count) < rate
+    marks = rng.random(count) < 0.2
+    draw = rng.random(count)
+    flags = draw < np.where(was_wrong | marks, quality[1], quality[0])
+    true_flags = draw < np.where(was_wrong, quality[1], quality[0])
+    hits = (true_flags & was_wrong).sum()
+    score = corrupted_f1(result_of({"x": flags}), {"x": marks.tolist()}, rate)
+    return score, 2 * hits / (true_flags.sum() + was_wrong.sum()), (flags, marks)
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.2, 0.4])
+def test_f1_is_that_of_true_errors_though_some_labels_were_wrong_before(rate):
+    for quality in ((0.02, 0.95), (0.1, 0.9), (0.0, 1.0), (0.3, 0.5)):
+        pairs = [judged(quality, rate, seed)[:2] for seed in range(12)]
+        found, expected = np.mean(pairs, axis=0)
+        assert found == pytest.approx(expected, abs=0.02)
+
+
+def test_finds_of_labels_that_were_wrong_before_do_not_count_against_the_one_who_finds_them():
+    """Taken for false alarms, they turn the order of these two round."""
+
+    def naive(flags, marks):
+        return 2 * (flags & marks).sum() / (flags.sum() + marks.sum())
+
+    thorough, shy = (judged(quality, 0.4, 0, 400_000) for quality in ((0.1, 1.0), (0.0, 0.84)))
+    assert thorough[1] > shy[1]
+    assert naive(*thorough[2]) < naive(*shy[2])
+    assert thorough[0] > shy[0]
+
+
+@settings(max_examples=200, deadline=None)
+@given(*[st.floats(0, 1)] * 3, st.floats(0, 0.5))
+def test_mixtures_are_separated(right, wrong, rate, chance):
+    unreplaced = (1 - rate) * right + rate * wrong
+    replaced = chance * right + (1 - chance) * wrong
+    found = separate_means(unreplaced, replaced, rate, chance)
+    assert all(0 <= value <= 1 for value in found)
+    if rate <= 0.5 and rate + chance <= 0.75:
+        assert found == pytest.approx((right, wrong), abs=1e-9)
+    assert separate_means(0.0, 1.0, rate, chance) == (0.0, 1.0)  # not below and above
 
 
 def test_f1_does_not_count_silence():
