@@ -19,6 +19,8 @@ from mlvae.fsa import UnitSpan
 from mlvae.nn import MlVae
 from mlvae.tiers import tier, with_tiers
 
+#: Fields of a supervision that go unit by unit with its canonical units.
+OF_UNITS = ("units", "words", "word_of_unit", "sources")
 #: What the tier ``mlvae_heard`` says where the topology cannot tell what was spoken, and where
 #: nothing was.
 UNKNOWN_HEARD = "*"
@@ -120,7 +122,8 @@ def heard_symbol(span: UnitSpan, table: UnitTable) -> str:
 
 
 def with_units(cut: Cut, units: Sequence[str]) -> Cut:
-    """A copy of a cut with other canonical units and without tiers."""
+    """A copy of a cut with other canonical units, without tiers and what is said of each unit."""
     supervision = cut.supervisions[0]
-    custom = {**(supervision.custom or {}), "units": list(units)}
+    kept = {key: value for key, value in (supervision.custom or {}).items() if key not in OF_UNITS}
+    custom = {**kept, "units": list(units)}
     return fastcopy(cut, supervisions=[fastcopy(supervision, custom=custom, alignment=None)])

@@ -155,9 +155,12 @@ def test_the_symbol_of_what_was_heard():
 
 def test_other_units_leave_the_cut_as_it_was():
     cut = aligned(make_cut("x", np.zeros((9, 3)), ["a", "b"]), [0, 4, 9])
+    custom = {"units": ["a", "b"], "words": ["A", "B"], "sources": ["1", "2"], "room": "5"}
+    cut.supervisions[0].custom = dict(custom)
     other = with_units(cut, ["c"])
-    assert other.supervisions[0].custom == {"units": ["c"]}
+    # What is said of each unit is not true of other units.
+    assert other.supervisions[0].custom == {"units": ["c"], "room": "5"}
     assert not has_tier(other, "fa")
-    assert cut.supervisions[0].custom == {"units": ["a", "b"]}
+    assert cut.supervisions[0].custom == custom
     assert has_tier(cut, "fa")
     assert (other.id, other.num_frames) == (cut.id, cut.num_frames)

@@ -5,11 +5,14 @@ with no gap, and a label is replaced by another digit with probability 0.201. Th
 belongs to the recording: one that is used in several utterances is wrong in all of them, as it
 would be in a corpus where somebody had once written down the wrong thing. What the utterance is
 said to contain (the canonical units) goes into the manifests; what it does contain (the perceived
-units), and all times, only into the truth.
+units), and all times, only into the truth. The manifests also say which units come from the same
+recording, as the maker of a corpus knows without listening; as file names tell the digit, under ids
+that tell nothing.
 """
 
 from __future__ import annotations
 
+import hashlib
 import random
 import shutil
 from collections import defaultdict
@@ -82,6 +85,11 @@ def canonical_label(clip: SourceClip, seed: int, mismatch_rate: float = MISMATCH
     if rng.random() >= mismatch_rate:
         return clip.digit
     return rng.choice([digit for digit in DIGIT_WORDS if digit != clip.digit])
+
+
+def source_id(clip: SourceClip, seed: int) -> str:
+    """An id of a recording that does not tell its digit: 16 hexadecimal digits."""
+    return hashlib.sha256(f"{seed}/source/{clip.recording.id}".encode()).hexdigest()[:16]
 
 
 def plan_utterances(
@@ -251,7 +259,11 @@ def _cut(
         text=" ".join(words),
         language="English",
         speaker=utterance.speaker,
-        custom={"units": list(utterance.canonical), "words": words},
+        custom={
+            "units": list(utterance.canonical),
+            "words": words,
+            "sources": [source_id(clip, options.seed) for clip in utterance.clips],
+        },
     )
     return MonoCut(
         id=utterance.id,

@@ -20,6 +20,7 @@ from mlvae.data.mismatch import (
     build_mismatch_corpus,
     canonical_label,
     plan_utterances,
+    source_id,
 )
 from tests.data.conftest import load_script, options, sine
 
@@ -83,6 +84,18 @@ def test_plan(num_speakers, num_recordings, num_digits, num_utterances, seed):
     assert plan_utterances(clips[::-1], num_utterances, seed) == plan
 
 
+def test_units_of_one_recording_have_one_source_id_that_tells_nothing():
+    clips = pretend_clips(num_speakers=6, num_recordings=30)
+    ids = [source_id(clip, 0) for clip in clips]
+    assert len(set(ids)) == len(clips)
+    assert all(len(name) == 16 and int(name, 16) >= 0 for name in ids)
+    assert set(ids).isdisjoint(source_id(clip, 1) for clip in clips)
+    # Whether an id is even or large has nothing to do with the digit.
+    digits = np.array([int(clip.digit) for clip in clips], dtype=float)
+    numbers = np.array([int(name, 16) / 16**16 for name in ids])
+    assert abs(np.corrcoef(digits, numbers)[0, 1]) < 0.1
+
+
 def test_about_a_fifth_of_the_recordings_is_labelled_wrong_and_with_every_other_digit():
     clips = pretend_clips(num_speakers=20, num_recordings=60)
     wrong = [
@@ -118,7 +131,7 @@ def test_impossible_requests_are_refused():
 def test_the_corpus_is_what_the_truth_says(corpus, digits):
     truth = {item.id: item for item in SupervisionSet.from_file(corpus / "truth.jsonl.gz")}
     counts = json.loads((corpus / "corpus.json").read_text())["counts"]
-    seen = set()
+    seen, pairs = set(), set()
     for split in SPLITS:
         cuts = load_cuts(corpus / "manifests" / f"cuts_{split}.jsonl.gz")
         assert len(cuts) == counts[split]["utterances"]
@@ -139,6 +152,9 @@ def test_the_corpus_is_what_the_truth_says(corpus, digits):
             assert units == [item.symbol for item in canonical]
             assert supervision.custom["words"] == [DIGIT_WORDS[unit] for unit in units]
             assert supervision.text == " ".join(supervision.custom["words"])
+            sources = supervision.custom["sources"]
+            assert len(sources) == len(units)
+            pairs.update(zip(sources, said.custom["units_from"]))
 
             samples, sampling_rate = read_audio(cut.recording.sources[0].source)
             assert len(samples) == cut.num_samples == cut.recording.num_samples
@@ -154,6 +170,7 @@ def test_the_corpus_is_what_the_truth_says(corpus, digits):
             assert edge == len(samples)
             seen.add(cut.id)
     assert seen == set(truth)
+    assert len({source for source, _ in pairs}) == len({clip for _, clip in pairs}) == len(pairs)
 
 
 def test_building_again_gives_the_same_bytes_and_leaves_nothing_of_the_earlier(digit_clips, corpus):
@@ -229,7 +246,8 @@ def test_training_gets_nothing_of_the_truth(corpus, digits):
         path = corpus / "manifests" / f"cuts_{split}.jsonl.gz"
         lines += gzip.decompress(path.read_bytes()).decode().splitlines()
     cut_keys = {"id", "start", "duration", "channel", "supervisions", "recording", "type"}
-    supervision_keys = {"recording_id", "text", "language", "speaker", "custom", "units", "words"}
+    custom_keys = {"units", "words", "sources"}
+    supervision_keys = {"recording_id", "text", "language", "speaker", "custom"} | custom_keys
     recording_keys = {
         "sources",
         "source",
@@ -243,7 +261,7 @@ def test_training_gets_nothing_of_the_truth(corpus, digits):
     for line in lines:
         cut = json.loads(line)
         assert all_keys(cut) <= allowed
-        assert set(cut["supervisions"][0]["custom"]) == {"units", "words"}
+        assert set(cut["supervisions"][0]["custom"]) == custom_keys
         assert not any(source in line for source in sources)  # a source's name tells its digit
     counts = json.loads((corpus / "corpus.json").read_text())["counts"]
     assert all(

@@ -63,6 +63,6 @@ def test_the_text_does_not_tell_it_either(prepared):
     for split in ("train", "valid", "test"):
         for cut in load_cuts(prepared.data / "fbank" / f"cuts_{split}.jsonl.gz"):
             (supervision,) = cut.supervisions
-            assert set(supervision.custom) == {"units", "words"}
+            assert set(supervision.custom) == {"units", "words", "sources"}
             assert supervision.alignment is None
             assert len(supervision.text.split()) == len(supervision.custom["units"])
