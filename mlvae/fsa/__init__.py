@@ -15,12 +15,14 @@ The graph is explained in :mod:`mlvae.fsa.compiler`, its scores in
 """
 
 from .compiler import MlFsaCompiler
+from .edges import expected_edges
 from .emissions import Emissions
 from .lattices import too_short
 from .layout import ColumnLayout
 from .plan import MAX_CELLS, plan_batches
 from .search import UnitPosteriors, best_columns, best_path, posteriors, total_scores
 from .spans import UnitSpan
+from .words import word_posteriors
 
 __all__ = [
     "MAX_CELLS",
@@ -31,8 +33,10 @@ __all__ = [
     "UnitSpan",
     "best_columns",
     "best_path",
+    "expected_edges",
     "plan_batches",
     "posteriors",
     "too_short",
     "total_scores",
+    "word_posteriors",
 ]
