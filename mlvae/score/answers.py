@@ -40,6 +40,7 @@ class SystemAnswer:
         heard: N symbols that the system heard: those of ``UNKNOWN`` and ``LEFT_OUT`` name no unit,
             and ``UNKNOWN`` also stands for the units of missing utterances; None where the system
             says of no unit what was heard.
+        secondary: The row is in the second table.
     """
 
     name: str
@@ -51,6 +52,7 @@ class SystemAnswer:
     missing: tuple[str, ...] = ()
     probabilities: np.ndarray | None = None
     heard: tuple[str, ...] | None = None
+    secondary: bool = False
 
 
 def oracle_answer(truth: Truth, name: str = "oracle") -> SystemAnswer:
@@ -110,7 +112,8 @@ def tier_answer(
                 f"{' '.join(truth.canonical[begin:end])!r}"
             )
         starts[begin:end] = [item.start for item in items]
-        ends[begin:end] = [item.end for item in items]
+        # lhotse rounds ends, but not starts: a span without length may end before it starts.
+        ends[begin:end] = [max(item.start, item.end) for item in items]
         if heard is None:
             continue
         flags[begin:end] = [a.symbol != b.symbol for a, b in zip(items, said)]
@@ -167,7 +170,7 @@ def flag_all_answer(name: str, truth: Truth, answer: SystemAnswer) -> SystemAnsw
 def threshold_answer(name: str, answer: SystemAnswer, threshold: float = 0.5) -> SystemAnswer:
     """Flag the units of this answer whose P(mispronounced) is above a threshold.
 
-    What was heard is left out: it goes with the flags of the best path.
+    What was heard is left out: it goes with the flags of the best path. The row is secondary.
 
     Raises:
         ValueError: The answer has no P(mispronounced).
@@ -175,7 +178,7 @@ def threshold_answer(name: str, answer: SystemAnswer, threshold: float = 0.5) ->
     if answer.probabilities is None:
         raise ValueError(f"{answer.name} has no P(mispronounced)")
     flags = answer.probabilities > threshold
-    return replace(answer, name=name, flags=flags, probabilities=None, heard=None)
+    return replace(answer, name=name, flags=flags, probabilities=None, heard=None, secondary=True)
 
 
 def outcomes(truth: Truth, answer: SystemAnswer) -> Outcomes:

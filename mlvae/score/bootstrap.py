@@ -60,6 +60,11 @@ class Difference:
     low: float | None
     high: float | None
 
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether there is an interval and 0 lies outside it."""
+        return self.low is not None and not self.low <= 0 <= self.high
+
 
 @dataclass(frozen=True)
 class Intervals:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mlvae.score.answers import (
@@ -30,6 +30,7 @@ class Evaluation:
         calibrations: By name, of those that give P(mispronounced), in the order of ``answers``.
         heard: By name, of those that say what was heard, where it can be judged.
         differences: By a pair of names, the first one minus the second one, by figure.
+        unavailable: By name of a system without answers the reason.
     """
 
     truth: Truth
@@ -39,6 +40,7 @@ class Evaluation:
     calibrations: dict[str, Calibration]
     heard: dict[str, HeardAccuracy]
     differences: dict[tuple[str, str], dict[str, Difference]]
+    unavailable: dict[str, str]
 
 
 def evaluate(
@@ -48,6 +50,7 @@ def evaluate(
     cluster: str = "recording",
     num_resamples: int = 1000,
     seed: int = 0,
+    unavailable: Mapping[str, str] | None = None,
 ) -> Evaluation:
     """Score systems on the same units.
 
@@ -58,6 +61,7 @@ def evaluate(
         cluster: What intervals are over: ``"recording"`` or ``"speaker"``.
         num_resamples: Number of resamples for the intervals.
         seed: Seed of the intervals.
+        unavailable: By name of a system without answers the reason.
     """
     intervals = bootstrap_intervals(
         {answer.name: outcomes(truth, answer) for answer in answers},
@@ -80,4 +84,13 @@ def evaluate(
         for first, second in compared
         if first in intervals.scores and second in intervals.scores
     }
-    return Evaluation(truth, tuple(answers), intervals, cluster, calibrations, heard, differences)
+    return Evaluation(
+        truth,
+        tuple(answers),
+        intervals,
+        cluster,
+        calibrations,
+        heard,
+        differences,
+        dict(unavailable or {}),
+    )

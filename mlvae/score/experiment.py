@@ -19,7 +19,13 @@ from mlvae.score.answers import known_probabilities
 from mlvae.score.calibration import reliability_curve
 from mlvae.score.evaluation import Evaluation, evaluate
 from mlvae.score.example import draw_example
-from mlvae.score.systems import COMPARED, find_systems, read_answers, read_cuts
+from mlvae.score.systems import (
+    COMPARED,
+    find_systems,
+    find_unavailable,
+    read_answers,
+    read_cuts,
+)
 from mlvae.score.table import format_table, heading
 from mlvae.score.truth import read_truth
 from mlvae.stage import StageReport, atomic_path, log
@@ -61,7 +67,9 @@ def score_experiment(
     truth = read_truth(data_dir / "truth.jsonl.gz", split="test")
     cuts = read_cuts(systems, exp_dir)
     answers = read_answers(truth, systems, cuts, exp_dir)
-    evaluation = evaluate(truth, answers, COMPARED, cluster, num_resamples, seed)
+    evaluation = evaluate(
+        truth, answers, COMPARED, cluster, num_resamples, seed, find_unavailable(exp_dir)
+    )
 
     table = format_table(evaluation, corpus)
     with atomic_path(exp_dir / "table.txt") as temporary:
@@ -123,6 +131,7 @@ def results_of(evaluation: Evaluation, corpus: dict, seed: int, num_resamples: i
             row[figure] = difference.estimate
             ends = None if difference.low is None else (difference.low, difference.high)
             row[f"{figure}_interval"] = ends
+            row[f"{figure}_excludes_zero"] = difference.excludes_zero
     return {
         "seed": seed,
         "versions": versions(),
@@ -140,6 +149,7 @@ def results_of(evaluation: Evaluation, corpus: dict, seed: int, num_resamples: i
             "num_resamples": num_resamples,
         },
         "systems": systems,
+        "unavailable": evaluation.unavailable,
         "differences": differences,
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lhotse import CutSet, MonoCut
@@ -22,6 +22,7 @@ from mlvae.stage import log
 CUTS = "cuts_test.jsonl.gz"
 TRAINING = "training.json"
 THRESHOLD = 0.5
+FLAG_ALL = "flag-all (ours)"
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,10 @@ class System:
         num_params: Key of that file for the number of parameters.
         flag_all: Name of a row that flags every unit on this system's spans, if wanted.
         in_picture: The picture of an utterance shows its answer.
+        secondary: Its row is in the second table, with those that flag by a threshold.
+        minus: Names of the rows that its figures are compared with, as first minus second.
         stage: The stage that makes the cuts, for messages.
+        note: What it is, for the notes below the table.
     """
 
     name: str
@@ -48,8 +52,11 @@ class System:
     trained_in: str | None = None
     num_params: str = "num_params"
     flag_all: str | None = None
-    in_picture: bool = False
+    in_picture: bool = True
+    secondary: bool = False
+    minus: tuple[str, ...] = ()
     stage: str = "stage 5 (localize)"
+    note: str = ""
 
     def cuts_path(self, exp_dir: Path) -> Path:
         """The manifest with the answers; the system is there when this file is."""
@@ -62,31 +69,100 @@ class System:
 
 #: In the order of the rows. To add a system, add a line.
 SYSTEMS = (
-    System("FA", "fa", spans="fa", heard=None, flag_all="flag-all (FA)", stage="stage 3 (align)"),
-    System("ML-VAE", "ml-vae", flag_all="flag-all (ours)", in_picture=True),
+    System(
+        "FA",
+        "fa",
+        spans="fa",
+        heard=None,
+        flag_all="flag-all (FA)",
+        in_picture=False,  # its spans are the picture's row of the text
+        stage="stage 3 (align)",
+        note="forced alignment of the text; it flags nothing",
+    ),
+    System(
+        "Two-Pass-FA",
+        "two-pass-fa",
+        minus=(FLAG_ALL,),
+        note="units recognised freely by FA's model and aligned, then compared with the text",
+    ),
+    System(
+        "w2v-CTC",
+        "w2v-ctc",
+        minus=(FLAG_ALL,),
+        note="wav2vec 2.0 with CTC: units recognised and segmented, then compared with the text",
+    ),
+    System(
+        "ML-VAE",
+        "ml-vae",
+        flag_all=FLAG_ALL,
+        minus=(FLAG_ALL,),
+        note="the paper's alternating training",
+    ),
+    System(
+        "ML-VAE-RL",
+        "ml-vae-rl",
+        minus=(FLAG_ALL, "ML-VAE"),
+        note="ML-VAE whose correctness q(pi) is also trained by REINFORCE",
+    ),
+    System(
+        "Ablation 1",
+        "ablation-1",
+        minus=(FLAG_ALL, "ML-VAE"),
+        note="ML-VAE with the E-step's boundaries as targets in place of the forced alignment's",
+    ),
+    System(
+        "Ablation 2",
+        "ablation-2",
+        minus=(FLAG_ALL, "ML-VAE"),
+        note="ML-VAE with all modules trained at once on the joint objective",
+    ),
+    System(
+        "Ablation 3",
+        "ablation-3",
+        minus=(FLAG_ALL, "ML-VAE"),
+        note="ML-VAE that first finds boundaries by a single path, then flags segment by segment",
+    ),
     System(
         "ML-VAE-sub, no generator",
         "ml-vae-sub-no-generator",
         trained_in="ml-vae-sub",
         num_params="num_params_without_generator",
+        in_picture=False,
+        secondary=True,
+        note="ML-VAE-sub with one rate of mispronunciations in place of q(pi)",
     ),
-    System("ML-VAE-sub", "ml-vae-sub", flag_all="flag-all (sub)", in_picture=True),
+    System(
+        "ML-VAE-sub",
+        "ml-vae-sub",
+        flag_all="flag-all (sub)",
+        minus=(FLAG_ALL, "ML-VAE", "ML-VAE-sub, no generator"),
+        note="ML-VAE over an acceptor with one path per competing unit",
+    ),
 )
 #: Pairs of rows whose difference is shown where both are there, the better one (so we hope) first.
-COMPARED = (("ML-VAE-sub", "ML-VAE"), ("ML-VAE-sub", "ML-VAE-sub, no generator"))
+COMPARED = tuple(
+    (system.name, other)
+    for place in range(3)
+    for system in SYSTEMS
+    for other in system.minus[place : place + 1]
+)
 
 
 def find_systems(exp_dir: Path) -> list[System]:
     """Find the systems that have answers in an experiment folder, in the order of the rows.
 
-    A system whose folder is there without answers gets a line in the log.
+    A system whose folder is there without answers gets a line in the log, unless its training said
+    that it is not available; see ``find_unavailable``.
 
     Raises:
         FileNotFoundError: No system has answers, or the ``training.json`` of one that has is
             missing; names the stage that makes it.
     """
     found = []
+    unavailable = find_unavailable(exp_dir)
     for system in SYSTEMS:
+        if system.name in unavailable:
+            continue
         if system.cuts_path(exp_dir).exists():
             found.append(system)
         elif (exp_dir / system.folder).exists():
@@ -104,6 +180,21 @@ def find_systems(exp_dir: Path) -> list[System]:
             maker = system.stage if system.heard is None else "stage 4 (train)"
             raise FileNotFoundError(f"{path} is missing; {maker} makes it")
     return found
+
+
+def find_unavailable(exp_dir: Path) -> dict[str, str]:
+    """By name of the system why it could not be trained, from ``training.json``.
+
+    Answers that lie in the folder of such a system are of an earlier training and do not count.
+    """
+    reasons = {}
+    for system in SYSTEMS:
+        path = exp_dir / system.folder / TRAINING
+        if path.exists():
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if "unavailable" in content:
+                reasons[system.name] = content["unavailable"]
+    return reasons
 
 
 def read_cuts(systems: Sequence[System], exp_dir: Path) -> dict[str, list[MonoCut]]:
@@ -137,6 +228,7 @@ def read_answers(
             num_params=num_params,
             training_seconds=seconds,
         )
+        answer = replace(answer, secondary=system.secondary)
         rows.append(answer)
         if answer.probabilities is not None:
             rows.append(threshold_answer(f"{system.name}, P > {THRESHOLD}", answer, THRESHOLD))

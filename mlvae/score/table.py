@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,6 +12,7 @@ from tabulate import tabulate
 from mlvae.score.answers import SystemAnswer
 from mlvae.score.bootstrap import Difference
 from mlvae.score.evaluation import Evaluation
+from mlvae.score.systems import SYSTEMS
 from mlvae.score.truth import Truth
 
 COLUMNS = {
@@ -21,9 +24,11 @@ COLUMNS = {
     "average IoU": "average_iou",
 }
 COMPARED_COLUMNS = ("pooled F1", "macro F1", "hard F1", "average IoU")
+HEADLINE = "pooled_f1"
+WIDTH = 120
 SHOWN_MISSING = 5
-# A longer name goes on in a second line after its first comma, which keeps the table narrow.
-LONGEST_NAME = 20
+# A longer name of a difference goes on in a second line, which keeps the table within 120 columns.
+LONGEST_DIFFERENCE = 32
 
 NOTE = """\
 Figures are in percent; in brackets the {level:.0f} % interval over the {num_clusters} \
@@ -36,12 +41,16 @@ macro        the same F1 per utterance, averaged; an utterance without a mismatc
 hard         F1 of the flags alone: says which units are wrong, nothing about where they are
 average IoU  overlap of found and true span over all units, flagged or not: says where units are,
              nothing about which are wrong
-oracle       the true answers; flag-all flags every unit, on the spans of FA, of ML-VAE (ours) or
-             of ML-VAE-sub (sub): what a flag is worth that knows nothing"""
+oracle       the true answers
+flag-all     flags every unit, on the spans of FA, of ML-VAE (ours) or of ML-VAE-sub (sub): what a
+             flag is worth that knows nothing"""
 HEARD_NOTE = """
 heard        of the units that were said as another one and are flagged, and for which the system
              names a unit, the share where it is the one that was said; below, the number of these
              units"""
+DIFFERENCE_NOTE = """
+difference   of two systems on the same units and the same resamples, with its interval; each
+             interval holds by itself, not all of them at once"""
 PROBABILITY_NOTE = """
 P > 0.5      flags the units whose P(mispronounced) is above one half, whatever the best path says
 P(mispronounced): fractions, not percent, over the units with an answer
@@ -61,8 +70,8 @@ does not follow from these figures."""
 def format_table(evaluation: Evaluation, corpus: dict) -> str:
     """Lay out the table of some systems with a heading and notes.
 
-    Blocks: the figures; those of P(mispronounced), if a system gives it; the differences of pairs
-    of systems, if there are any.
+    Blocks: the figures; those of secondary rows, those of P(mispronounced) and the differences of
+    pairs of systems, each if there are any.
 
     Args:
         evaluation: The systems and their figures.
@@ -70,13 +79,15 @@ def format_table(evaluation: Evaluation, corpus: dict) -> str:
             has a ``mismatch_rate``, that is, whether its mismatches were made.
 
     Returns:
-        The text, about 110 columns wide, ending in a newline.
+        The text, at most 120 columns wide, ending in a newline.
     """
     blocks = [heading(evaluation.truth, corpus), _figures(evaluation)]
+    if any(answer.secondary for answer in evaluation.answers):
+        blocks.append(_secondary(evaluation))
     if evaluation.calibrations:
         blocks.append(_probabilities(evaluation))
     if evaluation.differences:
-        blocks.append(_differences(evaluation))
+        blocks += [_differences(evaluation), _zero_line(evaluation)]
     blocks += _missing_lines(evaluation.truth, evaluation.answers)
     return "\n\n".join([*blocks, _note(evaluation, corpus)]) + "\n"
 
@@ -94,28 +105,66 @@ def _figures(evaluation: Evaluation) -> str:
     headers = ["system", "params", *COLUMNS]
     if evaluation.heard:
         headers.append("heard")
-    return tabulate(
-        [_row(answer, evaluation)[: len(headers)] for answer in evaluation.answers],
+    rows = {
+        answer.name: _row(answer, evaluation)[: len(headers)]
+        for answer in evaluation.answers
+        if not answer.secondary
+    }
+    for name in evaluation.unavailable:
+        rows[name] = [name, *["-"] * (len(headers) - 1)]
+    order = [system.name for system in SYSTEMS]
+    table = tabulate(
+        # Rows of no system (oracle, flag-all) stay before those of systems.
+        [rows[name] for name in sorted(rows, key=lambda n: order.index(n) if n in order else -1)],
         headers=headers,
         tablefmt="simple",
         colalign=("left", "right", *["center"] * (len(headers) - 2)),
         disable_numparse=True,
     )
+    lines = table.splitlines()
+    # The reason takes the place of the figures, from the first of their columns on.
+    column = [match.start() for match in re.finditer("-+", lines[1])][2]
+    for index, line in enumerate(lines):
+        reason = evaluation.unavailable.get(line.split("  ")[0])
+        if reason is not None:
+            lines[index] = f"{line[:column]}{reason}"
+    return "\n".join(lines)
+
+
+def _secondary(evaluation: Evaluation) -> str:
+    """Rows in one line each, with fewer figures."""
+    rows = []
+    for answer in evaluation.answers:
+        if answer.secondary:
+            cells = []
+            for column in COMPARED_COLUMNS:
+                figure = COLUMNS[column]
+                estimate = getattr(evaluation.intervals.scores[answer.name], figure)
+                shown = _interval(evaluation.intervals.interval(answer.name, figure))
+                cells.append(f"{_percent(estimate)} {shown}".rstrip())
+            rows.append([answer.name, format_count(answer.num_params), *cells])
+    return tabulate(
+        rows,
+        headers=["further rows", "params", *COMPARED_COLUMNS],
+        tablefmt="simple",
+        colalign=("left", "right", *["center"] * len(COMPARED_COLUMNS)),
+        disable_numparse=True,
+    )
+
+
+def _interval(ends: tuple[float, float] | None) -> str:
+    return "" if ends is None else f"[{_percent(ends[0])} {_percent(ends[1])}]"
 
 
 def _row(answer: SystemAnswer, evaluation: Evaluation) -> list[str]:
     scores = evaluation.intervals.scores[answer.name]
     cells = []
     for figure in COLUMNS.values():
-        ends = evaluation.intervals.interval(answer.name, figure)
-        shown = "-" if ends is None else f"[{_percent(ends[0])} {_percent(ends[1])}]"
-        cells.append(f"{_percent(getattr(scores, figure))}\n{shown}")
+        shown = _interval(evaluation.intervals.interval(answer.name, figure))
+        cells.append(f"{_percent(getattr(scores, figure))}\n{shown or '-'}")
     heard = evaluation.heard.get(answer.name)
     cells.append("-" if heard is None else f"{_percent(heard.share)}\nof {heard.num_named}")
-    name = answer.name
-    if len(name) > LONGEST_NAME:
-        name = name.replace(", ", ",\n", 1)
-    return [name, format_count(answer.num_params), *cells]
+    return [answer.name, format_count(answer.num_params), *cells]
 
 
 def _probabilities(evaluation: Evaluation) -> str:
@@ -140,7 +189,7 @@ def _probabilities(evaluation: Evaluation) -> str:
 def _differences(evaluation: Evaluation) -> str:
     rows = [
         [
-            f"{first} minus {second}",
+            _difference_name(first, second),
             *[_difference(by_figure[COLUMNS[column]]) for column in COMPARED_COLUMNS],
         ]
         for (first, second), by_figure in evaluation.differences.items()
@@ -154,11 +203,34 @@ def _differences(evaluation: Evaluation) -> str:
     )
 
 
+def _difference_name(first: str, second: str) -> str:
+    name = f"{first} minus {second}"
+    return name if len(name) <= LONGEST_DIFFERENCE else f"{first} minus\n{second}"
+
+
+def _zero_line(evaluation: Evaluation) -> str:
+    """Say for the headline figure of which differences the interval excludes 0."""
+    within = [
+        f"{first} minus {second}"
+        for (first, second), by_figure in evaluation.differences.items()
+        if not by_figure[HEADLINE].excludes_zero
+    ]
+    total, level = len(evaluation.differences), 100 * evaluation.intervals.level
+    line = (
+        f"* the {level:.0f} % interval excludes 0: for pooled F1 in {total - len(within)} of "
+        f"{total} differences"
+    )
+    if within:
+        line += f", not in {'; '.join(within)}"
+    return textwrap.fill(line, WIDTH, subsequent_indent="  ")
+
+
 def _difference(difference: Difference) -> str:
     shown = f"{100 * difference.estimate:+.1f}"
     if difference.low is None:
         return shown
-    return f"{shown} [{100 * difference.low:+.1f} {100 * difference.high:+.1f}]"
+    mark = "*" if difference.excludes_zero else " "
+    return f"{shown} [{100 * difference.low:+.1f} {100 * difference.high:+.1f}]{mark}"
 
 
 def _note(evaluation: Evaluation, corpus: dict) -> str:
@@ -169,10 +241,19 @@ def _note(evaluation: Evaluation, corpus: dict) -> str:
         clusters=cluster if cluster == "speaker" else "source recording",
         or_speakers=" or other speakers" if cluster == "recording" else "",
     )
+    shown = {answer.name for answer in evaluation.answers} | set(evaluation.unavailable)
+    for system in SYSTEMS:
+        if system.name in shown and not system.secondary:
+            note += f"\n{system.name:<11}  {system.note}"
     if evaluation.heard:
         note += HEARD_NOTE
     if evaluation.calibrations:
         note += PROBABILITY_NOTE
+    for system in SYSTEMS:
+        if system.name in shown and system.secondary:
+            note += f"\n{system.name}: {system.note}"
+    if evaluation.differences:
+        note += DIFFERENCE_NOTE
     if corpus["synthetic"]:
         note += SYNTHETIC_NOTE
     if corpus.get("mismatch_rate") is not None:

@@ -86,6 +86,17 @@ def test_flags_are_where_the_tiers_differ(truth):
     assert score(found).pooled_f1 == 1.0
 
 
+def test_a_span_without_length_whose_start_is_not_rounded_has_none(truth):
+    """lhotse rounds the end of an item to four decimals, which may be before its start."""
+    at = 0.12345678
+    units = [("3", 0.0, at), ("5", at, at)]
+    heard = [("3", 0.0, at), ("-", at, at)]
+    answer = tier_answer("two-pass", truth, [make_cut("a", s=units, h=heard)], "s", "h")
+    assert answer.starts[1] == answer.ends[1] == at
+    assert answer.flags[:2].tolist() == [False, True] and answer.probabilities is None
+    assert outcomes(truth, answer).iou[1] == 0
+
+
 def test_forced_alignment_flags_nothing_and_flag_all_everything(truth):
     cuts = [make_cut("a", fa=A), make_cut("b", fa=B)]
     assert not tier_answer("FA", truth, cuts, "fa").flags.any()
