@@ -25,6 +25,7 @@ config=small        # a file of recipes/RECIPE/conf, without .yaml
 data_dir=data       # stages 0 to 2 write to DATA_DIR/CORPUS
 exp_dir=exp         # stages 3 to 6 write to EXP_DIR/RECIPE/CORPUS/CONFIG
 systems="ml-vae ml-vae-sub"  # systems to train and compare, separated by spaces
+utterance=          # test utterance in the picture of stage 6 (default: chosen by a rule)
 device=auto         # auto, cpu or cuda
 seed=0              # of everything random
 # end options
@@ -97,4 +98,5 @@ run_stage 2 units local/units.py --data-dir "$data"
 run_stage 3 align local/align.py "${model_options[@]}"
 run_stage 4 train local/train.py "${system_options[@]}"
 run_stage 5 localize local/localize.py "${system_options[@]}"
-run_stage 6 score local/score.py --data-dir "$data" --exp-dir "$exp" --seed "$seed"
+run_stage 6 score local/score.py --data-dir "$data" --exp-dir "$exp" --seed "$seed" \
+  ${utterance:+--utterance "$utterance"}

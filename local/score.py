@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Optional
 
 from jsonargparse import ArgumentParser
 
@@ -28,6 +29,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         default="recording",
         help="what the intervals are over",
     )
+    parser.add_argument(
+        "--utterance",
+        type=Optional[str],
+        help="test utterance in the picture (default: the first with a mismatch and 5 units)",
+    )
     options = parser.parse_args(argv)
     try:
         return score_experiment(
@@ -36,6 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             seed=options.seed,
             num_resamples=options.num_resamples,
             cluster=options.cluster,
+            utterance=options.utterance,
         )
     except (FileNotFoundError, ValueError) as error:
         print(f"score.py: {error}", file=sys.stderr)

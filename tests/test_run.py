@@ -68,6 +68,13 @@ def test_run_hands_the_options_on(project):
     )
 
 
+def test_run_hands_the_utterance_of_the_picture_to_stage_6(project):
+    assert run(project, "--utterance", "theo-test-003", "--stage", "5").returncode == 0
+    localize, score = stages(project)
+    assert "--utterance" not in localize
+    assert score.endswith("--seed 0 --utterance theo-test-003")
+
+
 def test_run_does_the_asked_stages_only(project):
     assert run(project, "--stage", "4", "--stop-stage", "5").returncode == 0
     assert [re.search(r"(\w+)\.py", call).group(1) for call in stages(project)] == [

@@ -26,6 +26,8 @@ WIDTH, DPI = 10.0, 150
 # Inches of the picture without its rows, and of each row.
 TOP_INCHES, ROW_INCHES = 3.8, 0.6
 TIME_DECIMALS = 6
+# Ends are rounded to a tenth of a millisecond, starts are not: less than this is no length.
+NO_LENGTH = 2e-4
 POINTS_PER_INCH = 72
 CAPTION_COLUMNS = 120
 LARGEST_TEXT, READABLE_TEXT, SMALLEST_TEXT = 13.0, 9.0, 6.0
@@ -51,7 +53,7 @@ def draw_answer(
     perceived: Sequence[str],
     true_starts: np.ndarray,
     true_ends: np.ndarray,
-    found: Mapping[str, tuple[Sequence[AlignmentItem], Sequence[AlignmentItem]]],
+    found: Mapping[str, tuple[Sequence[AlignmentItem], Sequence[AlignmentItem]] | None],
     title: str,
     caption: str,
     path: Path,
@@ -64,7 +66,7 @@ def draw_answer(
         true_starts: (L,) float64, seconds.
         true_ends: (L,) float64, seconds.
         found: By name of a system L units with their times as it found them, and L items whose
-            symbols are what it heard; one row each, in this order.
+            symbols are what it heard; one row each, in this order. None: it has no answer.
         title: Line above the picture.
         caption: Line below it, before the explanation of the marks.
         path: The file; it is replaced whole or left alone.
@@ -85,36 +87,41 @@ def draw_answer(
             Span(start, end, said, unit.symbol) for unit, said, start, end in truth
         ],
     }
-    for name, (units, heard) in found.items():
-        rows[f"found\n({name})"] = [
-            Span(unit.start, unit.end, said.symbol, unit.symbol) for unit, said in zip(units, heard)
+    for name, answer in found.items():
+        rows[name] = answer and [
+            Span(unit.start, unit.end, said.symbol, unit.symbol) for unit, said in zip(*answer)
         ]
     marks = f"Hatched, as in 'a {SIGN} b': a where the text says b."
-    symbols = {said.symbol for _, heard in found.values() for said in heard}
+    edges = [time for unit, said, *span in truth if said != unit.symbol for time in span]
+    if edges and found:
+        marks += " Dotted lines: the true edges of what differs."
+    symbols = {said.symbol for answer in found.values() if answer for said in answer[1]}
     if "*" in symbols:
         marks += " The symbol * stands for any other unit."
     if "-" in symbols:
         marks += " The symbol - and a thick line: left out."
-    draw(cut.load_features(), cut.duration, rows, title, f"{caption} {marks}", path)
+    draw(cut.load_features(), cut.duration, rows, title, f"{caption} {marks}", path, edges)
 
 
 def draw(
     features: np.ndarray,
     duration: float,
-    rows: dict[str, list[Span]],
+    rows: Mapping[str, Sequence[Span] | None],
     title: str,
     caption: str,
     path: Path,
+    edges: Sequence[float] = (),
 ) -> None:
     """Draw features with rows of spans below them.
 
     Args:
         features: (T, F) float32, log FBANK of T frames that cover the duration evenly.
         duration: Seconds.
-        rows: Per label at the left the spans of a row, from top to bottom.
+        rows: Per label at the left the spans of a row, from top to bottom; None: no answer.
         title: Line above the picture.
         caption: Line below it.
         path: The PNG file; it is replaced whole or left alone.
+        edges: Seconds at which a dotted line goes through all rows.
     """
     height = TOP_INCHES + ROW_INCHES * len(rows)
     figure = Figure(figsize=(WIDTH, height), dpi=DPI, layout="constrained")
@@ -138,6 +145,8 @@ def draw(
     lower[-1].set_xlim(0.0, duration)
     for axes, (label, spans) in zip(lower, rows.items()):
         _draw_row(axes, label, spans)
+        for time in edges:
+            axes.axvline(time, color=EDGE, linestyle=":", linewidth=1.2, clip_on=False, zorder=3)
     lower[-1].set_xlabel("time (seconds)", fontsize=10)
     for axes in lower[:-1]:
         axes.tick_params(bottom=False)
@@ -147,14 +156,17 @@ def draw(
         figure.savefig(temporary, format="png", metadata={"Software": None})
 
 
-def _draw_row(axes: Axes, label: str, spans: Sequence[Span]) -> None:
+def _draw_row(axes: Axes, label: str, spans: Sequence[Span] | None) -> None:
     axes.set_ylim(0, 1)
     axes.set_yticks([])
     axes.set_ylabel(label, rotation=0, ha="right", va="center", fontsize=10)
     axes.spines[["top", "left", "right", "bottom"]].set_visible(False)
+    if spans is None:
+        axes.text(0.01, 0.5, "no answer", transform=axes.transAxes, va="center", fontsize=10)
+        return
     without_length: dict[float, list[Span]] = {}
     for span in spans:
-        if span.end <= span.start:
+        if span.end - span.start < NO_LENGTH:
             without_length.setdefault(round(span.start, TIME_DECIMALS), []).append(span)
             continue
         axes.add_patch(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from mlvae.stage import atomic_path
 
 POINT, BAR, DIAGONAL = "#b5541c", "#8fa7bf", "#3b4a5a"
 PANEL_WIDTH, HEIGHT, DPI = 4.2, 5.4, 150
+PANELS_PER_ROW = 4
 HISTOGRAM_BINS = 20
 LETTERS_PER_PANEL = 58
 CAPTION = (
@@ -49,30 +51,39 @@ class Panel:
 
 
 def draw_reliability(panels: Sequence[Panel], title: str, path: Path) -> None:
-    """Draw the reliability curves of some systems side by side as a PNG file.
+    """Draw the reliability curves of some systems as a PNG file, up to four side by side.
 
     Args:
-        panels: One a system, at least one, from left to right.
+        panels: One a system, at least one, from left to right and from top to bottom.
         title: Line above the picture.
         path: The file; it is replaced whole or left alone.
     """
     # A single panel is given more room, for the title's sake.
-    width = PANEL_WIDTH * max(len(panels), 1.6)
-    figure = Figure(figsize=(width, HEIGHT), dpi=DPI, layout="constrained")
+    num_rows = math.ceil(len(panels) / PANELS_PER_ROW)
+    num_columns = math.ceil(len(panels) / num_rows)
+    width = PANEL_WIDTH * max(num_columns, 1.6)
+    figure = Figure(figsize=(width, HEIGHT * num_rows), dpi=DPI, layout="constrained")
     FigureCanvasAgg(figure)
-    upper, lower = figure.subplots(
-        2,
-        len(panels),
+    axes = figure.subplots(
+        2 * num_rows,
+        num_columns,
         sharex=True,
-        sharey="row",
         squeeze=False,
-        gridspec_kw={"height_ratios": [3, 1]},
+        gridspec_kw={"height_ratios": [3, 1] * num_rows},
     )
-    for top, bottom, panel in zip(upper, lower, panels):
-        _draw_curve(top, panel)
-        _draw_histogram(bottom, panel)
-    upper[0].set_ylabel("share mispronounced", fontsize=10)
-    lower[0].set_ylabel("units", fontsize=10)
+    upper, lower = axes[::2].reshape(-1), axes[1::2].reshape(-1)
+    for index, (top, bottom) in enumerate(zip(upper, lower)):
+        bottom.sharey(lower[0])
+        if index >= len(panels):
+            top.set_visible(False)
+            bottom.set_visible(False)
+            continue
+        _draw_curve(top, panels[index])
+        _draw_histogram(bottom, panels[index])
+        bottom.tick_params(labelbottom=True)
+        if index % num_columns == 0:
+            top.set_ylabel("share mispronounced", fontsize=10)
+            bottom.set_ylabel("units", fontsize=10)
     letters = round(LETTERS_PER_PANEL * width / PANEL_WIDTH)
     figure.suptitle(textwrap.fill(title, round(0.8 * letters)), fontsize=11)
     figure.supxlabel(textwrap.fill(CAPTION, letters), fontsize=9)

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lhotse import MonoCut
+from lhotse.supervision import AlignmentItem
 
 from mlvae.report.picture import draw_answer
 from mlvae.score.systems import System
 from mlvae.score.truth import Truth
-from mlvae.tiers import tier
+from mlvae.tiers import has_tier, tier
 
 MIN_UNITS = 5
 
@@ -51,8 +52,9 @@ def draw_example(
     missing: set[str],
     corpus: dict,
     path: Path,
+    utterance: str | None = None,
 ) -> None:
-    """Draw the picture of the example utterance.
+    """Draw the answers of all systems to one utterance, one under another.
 
     Args:
         truth: The test set.
@@ -61,26 +63,46 @@ def draw_example(
         missing: Ids of utterances without an answer of some system.
         corpus: Content of ``corpus.json``.
         path: The PNG file.
+        utterance: Id of the utterance; None: that of ``choose_example``.
 
     Raises:
-        ValueError: No utterance has an answer.
+        ValueError: No utterance has an answer, or this one is not in the test set or has no answer
+            of any system.
     """
-    chosen, rule = choose_example(truth, missing)
+    if utterance is None:
+        chosen, rule = choose_example(truth, missing)
+        rule = f"Shown is {rule}."
+    else:
+        chosen, rule = utterance, "Shown is the utterance that was asked for."
+        if chosen not in truth.utterances:
+            raise ValueError(f"there is no test utterance {chosen!r} to draw")
     row = truth.utterances.index(chosen)
     units = slice(*truth.first[row : row + 2])
-    own = {name: next(cut for cut in some if cut.id == chosen) for name, some in cuts.items()}
-    synthetic = ", synthetic speech" if corpus["synthetic"] else ""
+    own = {name: cut for name, some in cuts.items() for cut in some if cut.id == chosen}
+    if not own:
+        raise ValueError(f"no system has an answer for utterance {chosen!r}")
     draw_answer(
-        own[systems[0].name],
+        next(iter(own.values())),
         perceived=truth.perceived[units],
         true_starts=truth.starts[units],
         true_ends=truth.ends[units],
         found={
-            system.name: (tier(own[system.name], system.spans), tier(own[system.name], heard))
+            system.name: _answer(system, own.get(system.name))
             for system in systems
-            if system.in_picture and (heard := system.heard)
+            if system.in_picture
         },
-        title=f"{corpus['title']}{synthetic}: utterance {chosen}",
-        caption=f"Shown is {rule}.",
+        title=f"{corpus['title']}{', synthetic speech' if corpus['synthetic'] else ''}: "
+        f"utterance {chosen}",
+        caption=rule,
         path=path,
     )
+
+
+def _answer(
+    system: System, cut: MonoCut | None
+) -> tuple[list[AlignmentItem], list[AlignmentItem]] | None:
+    """The units and what was heard; None where the system has no answer."""
+    heard = system.heard or system.spans
+    if cut is None or not (has_tier(cut, system.spans) and has_tier(cut, heard)):
+        return None
+    return tier(cut, system.spans), tier(cut, heard)

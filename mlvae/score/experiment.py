@@ -39,6 +39,7 @@ def score_experiment(
     seed: int = 0,
     num_resamples: int = 1000,
     cluster: str = "recording",
+    utterance: str | None = None,
 ) -> int:
     """Write ``results.json``, ``table.txt`` and pictures of an experiment, and print the table.
 
@@ -51,13 +52,16 @@ def score_experiment(
         seed: Seed of the intervals, recorded as the seed of the run.
         num_resamples: Number of resamples for the intervals.
         cluster: What intervals are over: ``"recording"`` or ``"speaker"``.
+        utterance: Id of the test utterance in the picture; None: chosen by a rule that does not
+            look at the answers.
 
     Returns:
         The stage's exit status: 1 when no utterance has an answer of all systems.
 
     Raises:
         FileNotFoundError: An input is missing; names the stage that makes it.
-        ValueError: Answers and truth are not of the same units; names the utterance.
+        ValueError: Answers and truth are not of the same units, or ``utterance`` cannot be drawn;
+            names the utterance.
     """
     for path in (data_dir / "corpus.json", data_dir / "truth.jsonl.gz"):
         if not path.exists():
@@ -89,7 +93,8 @@ def score_experiment(
         lacking = "; ".join(answer.name for answer in of_systems if name in answer.missing)
         report.skip(name, f"no answer of {lacking}; scored as missed")
     if report.num_done:
-        draw_example(truth, systems, cuts, missing, corpus, exp_dir / "utterance.png")
+        picture = exp_dir / "utterance.png"
+        draw_example(truth, systems, cuts, missing, corpus, picture, utterance)
         written.append("utterance.png")
     if evaluation.calibrations:
         panels = reliability_panels(evaluation)

@@ -91,19 +91,33 @@ def test_a_row_for_each_system(tmp_path, drawn, monkeypatch):
     found = {
         "ours": (items("352", edges), items("3*2", edges)),
         "other": (items("352", late), items("4--", late)),
+        "silent": None,
     }
     draw_answer(cut, "372", edges[:-1], edges[1:], found, "t", "Shown.", tmp_path / "a.png")
-    _, text, truth, ours, other = drawn[0].axes
-    assert ours.get_ylabel() == "found\n(ours)" and other.get_ylabel() == "found\n(other)"
+    _, text, truth, ours, other, silent = drawn[0].axes
+    assert ours.get_ylabel() == "ours" and other.get_ylabel() == "other"
     labels = [[label.get_text() for label in axes.texts] for axes in (text, truth, ours, other)]
     assert labels[:3] == [["3", "5", "2"], ["3", "7 ≠ 5", "2"], ["3", "* ≠ 5", "2"]]
     # Units without length at one time are one line with one text.
     assert labels[3] == ["4 ≠ 3", "-\n≠\n5 2"]
     assert len(other.patches) == 1
-    assert [line.get_xdata()[0] for line in other.lines] == [1.5]
+    assert [label.get_text() for label in silent.texts] == ["no answer"]
+    # The true edges of what differs go through all rows, for comparison.
+    for axes in (text, truth, ours, other):
+        dotted = [line for line in axes.lines if line.get_linestyle() == ":"]
+        assert [line.get_xdata()[0] for line in dotted] == [0.5, 1.0]
+    solid = [line for line in other.lines if line.get_linestyle() == "-"]
+    assert [line.get_xdata()[0] for line in solid] == [1.5]
     caption = drawn[0].get_supxlabel().replace("\n", " ")
     assert "any other unit" in caption and "left out" in caption
-    assert drawn[0].get_figheight() == pytest.approx(3.8 + 4 * 0.6)
+    assert drawn[0].get_figheight() == pytest.approx(3.8 + 5 * 0.6)
+
+
+def test_a_length_that_rounding_made_is_none(tmp_path, drawn):
+    spans = [Span(0.0, 0.5, "3", "3"), Span(0.5, 0.5 + 5e-5, "-", "5")]
+    draw_some(tmp_path / "a.png", {"found": spans})
+    assert len(drawn[0].axes[1].patches) == 1
+    assert [line.get_xdata()[0] for line in drawn[0].axes[1].lines] == [0.5]
 
 
 def test_caption_says_only_what_is_there(tmp_path, drawn, monkeypatch):
@@ -116,4 +130,5 @@ def test_caption_says_only_what_is_there(tmp_path, drawn, monkeypatch):
     draw_answer(cut, "35", edges[:-1], edges[1:], {}, "t", "Shown.", tmp_path / "a.png")
     assert len(drawn[0].axes) == 3
     caption = drawn[0].get_supxlabel()
-    assert "any other unit" not in caption and "left out" not in caption
+    for absent in ("any other unit", "left out", "Dotted"):
+        assert absent not in caption

@@ -43,6 +43,20 @@ def test_a_panel_for_each_system(tmp_path, monkeypatch, count):
     assert image.shape[1] > 900 and image.std() > 0.05
 
 
+def test_many_panels_go_on_in_further_rows(tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(
+        reliability, "Figure", lambda **options: figures.append(Figure(**options)) or figures[-1]
+    )
+    draw_reliability([make_panel(str(i)) for i in range(7)], "x", tmp_path / "a.png")
+    axes = figures[0].axes
+    assert len(axes) == 16
+    titles = [one.get_title().split("\n")[0] for one in axes]
+    assert [titles[:4], titles[8:12]] == [["0", "1", "2", "3"], ["4", "5", "6", ""]]
+    assert [one.get_visible() for one in axes].count(False) == 2
+    assert figures[0].get_figheight() > figures[0].get_figwidth() / 2
+
+
 def test_reproducible(tmp_path):
     for name in "ab":
         draw_reliability([make_panel()], "x", tmp_path / f"{name}.png")

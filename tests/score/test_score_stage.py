@@ -19,6 +19,7 @@ from lhotse.audio import AudioSource
 from lhotse.features import Features
 from lhotse.supervision import AlignmentItem
 
+from mlvae.score import example
 from mlvae.score.example import choose_example
 from mlvae.score.experiment import score_experiment
 from mlvae.score.metrics import FIGURES
@@ -392,6 +393,21 @@ def test_skipped_utterances_are_counted(folders, capsys):
     assert ours["hard_recall"] == 0.5
     skipped = [json.loads(line) for line in (exp / "skipped.jsonl").read_text().splitlines()]
     assert [line["id"] for line in skipped] == ["t2"]
+
+
+def test_the_utterance_of_the_picture_can_be_asked_for(folders, monkeypatch):
+    data, exp = folders
+    path = exp / "ml-vae" / "cuts_test.jsonl.gz"
+    CutSet.from_cuts([cut for cut in CutSet.from_file(path) if cut.id != "t3"]).to_file(path)
+    drawn = []
+    monkeypatch.setattr(example, "draw_answer", lambda cut, **rest: drawn.append((cut.id, rest)))
+    for wanted in ("t0", "t3", None):
+        score_experiment(data, exp, num_resamples=5, utterance=wanted)
+    assert [cut_id for cut_id, _ in drawn] == ["t0", "t3", "t2"]
+    assert [rest["found"]["ML-VAE"] is None for _, rest in drawn] == [False, True, False]
+    assert ["asked for" in rest["caption"] for _, rest in drawn] == [True, True, False]
+    with pytest.raises(ValueError, match="no test utterance 'v0' to draw"):
+        score_experiment(data, exp, num_resamples=5, utterance="v0")
 
 
 def test_nothing_answered_is_a_failure(folders):
