@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 
 import mlvae
+from mlvae.report import learning
+from mlvae.report.learning import write_learning_curves
 from mlvae.report.reliability import Panel, draw_reliability
 from mlvae.score.answers import known_probabilities
 from mlvae.score.calibration import reliability_curve
@@ -43,8 +45,9 @@ def score_experiment(
 ) -> int:
     """Write ``results.json``, ``table.txt`` and pictures of an experiment, and print the table.
 
-    The pictures are ``utterance.png``, unless no utterance has an answer of all systems, and
-    ``reliability.png``, unless no system gives P(mispronounced).
+    The pictures are ``utterance.png``, unless no utterance has an answer of all systems,
+    ``reliability.png``, unless no system gives P(mispronounced), and ``learning_curves.png`` in the
+    folder of each system whose training left a history.
 
     Args:
         data_dir: Folder of the corpus, with ``corpus.json`` and ``truth.jsonl.gz``.
@@ -100,6 +103,10 @@ def score_experiment(
         panels = reliability_panels(evaluation)
         draw_reliability(panels, heading(truth, corpus), exp_dir / "reliability.png")
         written.append("reliability.png")
+
+    for folder in sorted({system.training_path(exp_dir).parent for system in systems}):
+        if write_learning_curves(folder):
+            written.append(f"{folder.name}/{learning.FILE}")
 
     log(f"stage {STAGE}: wrote {', '.join(written)} in {exp_dir}")
     return report.finish()

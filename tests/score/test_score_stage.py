@@ -410,6 +410,17 @@ def test_the_utterance_of_the_picture_can_be_asked_for(folders, monkeypatch):
         score_experiment(data, exp, num_resamples=5, utterance="v0")
 
 
+def test_learning_curves_are_drawn_where_there_is_a_history(all_folders, capsys):
+    data, exp = all_folders
+    training = json.loads((exp / "ml-vae" / "training.json").read_text())
+    training |= {"history": [{"loss/kl": 2.0}, {"loss/kl": 1.0}], "best_iteration": 2}
+    (exp / "ml-vae" / "training.json").write_text(json.dumps(training))
+    assert score_experiment(data, exp, num_resamples=5) == 0
+    drawn = [str(path.relative_to(exp)) for path in exp.glob("*/learning_curves.png")]
+    assert drawn == ["ml-vae/learning_curves.png"]
+    assert "reliability.png, ml-vae/learning_curves.png in" in capsys.readouterr().out
+
+
 def test_nothing_answered_is_a_failure(folders):
     data, exp = folders
     CutSet.from_cuts(
