@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""One system minus another over training runs with several seeds, with an interval.
+
+    python benchmarks/seeds.py --data-dir data/fsdd --first ml-vae-rl --second ml-vae \
+        --exp-dirs exp/audiomnist/fsdd/small exp/seed-1/audiomnist/fsdd/small
+
+Each folder is one run of both systems on the same corpus, as stage 5 leaves it. How the interval is
+made is said in mlvae/score/seeds.py: variances over runs and over test recordings are added.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # runs without being installed
+
+from jsonargparse import ArgumentParser
+from jsonargparse.typing import NonNegativeInt, PositiveInt
+from tabulate import tabulate
+
+from mlvae.score.answers import outcomes, tier_answer
+from mlvae.score.metrics import Outcomes
+from mlvae.score.seeds import LEVEL, SeedComparison, compare_over_seeds
+from mlvae.score.systems import SYSTEMS, System, read_cuts
+from mlvae.score.truth import Truth, read_truth
+from mlvae.stage import atomic_path
+
+FIGURES = {
+    "pooled F1": "pooled_f1",
+    "macro F1": "macro_f1",
+    "hard F1": "hard_f1",
+    "average IoU": "average_iou",
+}
+
+
+def read_outcomes(truth: Truth, system: System, exp_dir: Path) -> Outcomes:
+    """What a system of one run did with each unit.
+
+    Raises:
+        FileNotFoundError: It has no answers there.
+    """
+    path = system.cuts_path(exp_dir)
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is missing; {system.stage} makes it")
+    cuts = read_cuts([system], exp_dir)[system.name]
+    return outcomes(truth, tier_answer(system.name, truth, cuts, system.spans, system.heard))
+
+
+def system_of(folder: str) -> System:
+    """The system of a folder.
+
+    Raises:
+        ValueError: There is no such system.
+    """
+    for system in SYSTEMS:
+        if system.folder == folder:
+            return system
+    known = ", ".join(system.folder for system in SYSTEMS)
+    raise ValueError(f"there is no system {folder!r}; there are: {known}")
+
+
+def shown(estimate: float, low: float | None, high: float | None) -> str:
+    """A difference in percent, with a star where its interval excludes 0."""
+    text = f"{100 * estimate:+.1f}"
+    if low is None or high is None:
+        return text
+    return f"{text} [{100 * low:+.1f} {100 * high:+.1f}]{' ' if low <= 0 <= high else '*'}"
+
+
+def format_comparisons(
+    comparisons: dict[str, SeedComparison], first: str, second: str, clusters: str
+) -> str:
+    """The table: one row a run, and the mean with its interval."""
+    names = {name: comparisons[figure] for name, figure in FIGURES.items()}
+    num_runs = len(next(iter(names.values())).each)
+    rows = [
+        [
+            f"run {run + 1}: {system}",
+            *(f"{100 * getattr(one, side)[run]:.1f}" for one in names.values()),
+        ]
+        for run in range(num_runs)
+        for side, system in (("first", first), ("second", second))
+    ]
+    rows += [
+        [
+            f"run {run + 1}: difference",
+            *(shown(**asdict(one.each[run])) for one in names.values()),
+        ]
+        for run in range(num_runs)
+    ]
+    rows.append(["mean difference", *(shown(**asdict(one.mean)) for one in names.values())])
+    for label, part in (("runs", "error_runs"), (clusters, "error_clusters")):
+        errors = [getattr(one, part) for one in names.values()]
+        rows.append(
+            [
+                f"  standard error, {label}",
+                *("-" if e is None else f"{100 * e:.2f}" for e in errors),
+            ]
+        )
+    degrees = [one.degrees for one in names.values()]
+    rows.append(["  degrees of freedom", *("-" if d is None else f"{d:.1f}" for d in degrees)])
+    table = tabulate(
+        rows,
+        headers=[f"{first} minus {second}", *names],
+        tablefmt="simple",
+        colalign=("left", *["center"] * len(names)),
+        disable_numparse=True,
+        preserve_whitespace=True,
+    )
+    note = (
+        f"in percent; in brackets the {100 * LEVEL:.0f} % interval, * where it excludes 0: of a "
+        f"run over test {clusters},\nof the mean over training runs and test {clusters} "
+        "(variances added, Student's t,\ndegrees of freedom after Welch and Satterthwaite)"
+    )
+    return f"{table}\n\n{note}"
+
+
+def make_parser() -> ArgumentParser:
+    """The options."""
+    parser = ArgumentParser(prog="seeds.py", description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--data-dir", type=Path, required=True, help="corpus folder of all runs")
+    parser.add_argument(
+        "--exp-dirs", type=Path, nargs="+", required=True, help="experiment folder of each run"
+    )
+    parser.add_argument("--first", type=str, default="ml-vae-rl", help="folder of a system")
+    parser.add_argument("--second", type=str, default="ml-vae", help="of the one subtracted")
+    parser.add_argument(
+        "--cluster",
+        type=str,
+        choices=["recording", "speaker"],
+        default="recording",
+        help="what intervals are over, besides runs",
+    )
+    parser.add_argument("--num-resamples", type=PositiveInt, default=1000, help="of the clusters")
+    parser.add_argument("--seed", type=NonNegativeInt, default=0, help="of the resampling")
+    parser.add_argument("--json", type=Path, help="file to write all figures to")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the comparison; returns the exit status."""
+    options = make_parser().parse_args(argv)
+    try:
+        first, second = system_of(options.first), system_of(options.second)
+        truth = read_truth(options.data_dir / "truth.jsonl.gz", split="test")
+        runs = [
+            (read_outcomes(truth, first, folder), read_outcomes(truth, second, folder))
+            for folder in options.exp_dirs
+        ]
+    except (FileNotFoundError, ValueError) as error:
+        print(f"seeds.py: {error}", file=sys.stderr)
+        return 1
+    comparisons = compare_over_seeds(
+        runs,
+        truth.clusters(options.cluster),
+        list(FIGURES.values()),
+        options.num_resamples,
+        options.seed,
+    )
+    print(format_comparisons(comparisons, first.name, second.name, f"{options.cluster}s"))
+    if options.json is not None:
+        content = {
+            "first": first.name,
+            "second": second.name,
+            "num_runs": len(runs),
+            "level": LEVEL,
+            "over": options.cluster,
+            "figures": {figure: asdict(one) for figure, one in comparisons.items()},
+        }
+        with atomic_path(options.json) as temporary:
+            temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
