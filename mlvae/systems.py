@@ -92,7 +92,7 @@ def train_system(
     training = trainer.fit()
     path = folder / "model.safetensors"
     metadata = load_model(path, model)
-    decoding, risks = choose_scale(
+    decoding, losses = choose_scale(
         model,
         valid_cuts,
         dataset,
@@ -104,9 +104,9 @@ def train_system(
     )
     metadata["decoding"] = asdict(decoding)
     save_model(path, model, metadata)
-    if risks:
-        log(f"{name}: acoustic scale {decoding.acoustic_scale} by Brier risk {risks}")
-        training["scale_risk"] = risks
+    if losses:
+        log(f"{name}: acoustic scale {decoding.acoustic_scale} by log loss {losses}")
+        training["scale_log_loss"] = losses
     training["acoustic_scale"] = decoding.acoustic_scale
     training["num_params_without_generator"] = num_parameters(model) - num_parameters(
         model.generator

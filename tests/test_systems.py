@@ -82,9 +82,9 @@ def trained(cuts, tmp_path_factory):
 
 def test_training_says_what_was_chosen_and_how_large_the_parts_are(cuts, trained):
     folder, training = trained
-    risks = training["scale_risk"]
-    assert list(risks) == ["0.1", "0.25", "0.6"]
-    assert risks[str(training["acoustic_scale"])] == min(risks.values())
+    losses = training["scale_log_loss"]
+    assert list(losses) == ["0.1", "0.25", "0.6"]
+    assert losses[str(training["acoustic_scale"])] == min(losses.values())
     system = load_system("ml-vae-sub", CONFIG, cuts[1], dataset(), folder, CPU)
     edges = num_parameters(system.edges.model)
     generator = num_parameters(system.model.generator)
@@ -149,7 +149,7 @@ def test_training_again_gives_the_same_and_does_not_repeat_the_training(
 def test_the_paper_has_neither_scale_nor_edges(cuts, tmp_path):
     training = train("ml-vae", cuts, tmp_path)
     assert training["acoustic_scale"] == 1.0
-    assert "scale_risk" not in training
+    assert "scale_log_loss" not in training
     assert not (tmp_path / "edges.safetensors").exists()
     system = load_system("ml-vae", CONFIG, cuts[1], dataset(), tmp_path, CPU)
     assert (system.topology, system.edges, system.decoding) == ("ml", None, Decoding())

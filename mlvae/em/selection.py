@@ -39,51 +39,23 @@ def corrupt_units(
     return corrupted, replaced
 
 
-def separate_means(
-    unreplaced: float, replaced: float, rate: float, chance: float = 0.0
-) -> tuple[float, float]:
-    """Mean of something over units whose label is right, and over those whose label is wrong.
-
-    Which label is wrong to begin with is not known. But units that were not replaced are a mixture
-    of both kinds with a known share, and so are the replaced ones (learning from positive and
-    unlabelled data: Elkan and Noto 2008; du Plessis et al. 2014)::
-
-        unreplaced = (1 - rate)  * right + rate         * wrong
-        replaced   =  chance     * right + (1 - chance) * wrong
-
-    Two equations in two unknowns. Sampling noise may lead out of the range of what is averaged:
-    results are held within 0 and 1 (the non-negative estimator of Kiryo et al. 2017).
-
-    Args:
-        unreplaced: mean of values within 0 and 1 over the units that were not replaced.
-        replaced: mean over the replaced ones.
-        rate: share of unreplaced units whose label is wrong. Above one half it counts as one half,
-            since then labels say too little for the equations to be solved.
-        chance: share of replaced units whose new label is right.
-
-    Returns:
-        The mean over right and that over wrong labels.
-    """
-    rate = min(rate, 0.5)
-    determinant = max(1.0 - rate - chance, 0.25)
-    right = ((1.0 - chance) * unreplaced - rate * replaced) / determinant
-    wrong = ((1.0 - rate) * replaced - chance * unreplaced) / determinant
-    return min(max(right, 0.0), 1.0), min(max(wrong, 0.0), 1.0)
-
-
 def corrupted_f1(
     result: EStepResult, replaced: dict[str, list[bool]], rate: float = REFERENCE_RATE
 ) -> float:
     """Hard detection F1 that is to be expected on real errors, from errors made on purpose.
 
-    A unit whose label was wrong to begin with is no false alarm when it is found. With the share of
-    flagged units among the replaced ones as recall r, the share f of flagged units among those with
-    a right label is estimated by :func:`separate_means`, and at a rate of errors p::
+    A unit whose label was wrong to begin with is no false alarm when it is found. The replaced
+    units stand for those with a wrong label: the share of them that is flagged is the recall r.
+    Those left alone are a mixture, p of them wrong and the rest right, so that of all of them a
+    share p r is flagged rightly, and what is flagged beyond it are false alarms (learning from
+    positive and unlabelled data: Elkan and Noto 2008; held at 0 or above: Kiryo et al. 2017). With
+    u the share of those left alone that is flagged, precision and recall at a rate of errors p
+    give ::
 
-        F1 = 2 p r / (p r + (1 - p) f + p)
+        F1 = 2 p r / (p + max(u, p r))
 
-    (A replaced unit is what was said by chance in a few cases, rate / (N - 1); that lowers r by
-    the same factor for every iteration.)
+    A replaced unit is what was said by chance in a few cases, which lowers r by the same factor for
+    every iteration; and a rate that is not quite right moves all iterations alike.
 
     Args:
         result: best paths over the corrupted sequences; units of cuts that are not in it are not
@@ -103,7 +75,5 @@ def corrupted_f1(
             flagged[mark] += flag
     if not all(total):
         return 0.0
-    shares = [count / of for count, of in zip(flagged, total)]
-    false_alarms, recall = separate_means(*shares, rate)
-    found = rate * recall
-    return 2 * found / (found + (1 - rate) * false_alarms + rate)
+    share, recall = (count / of for count, of in zip(flagged, total))
+    return 2 * rate * recall / (rate + max(share, rate * recall))

@@ -15,7 +15,7 @@ from lhotse.supervision import AlignmentItem
 
 import mlvae.em.calibration
 from mlvae.em import Decoding, EStep
-from mlvae.em.calibration import CalibrationConfig, brier_risk, choose_scale
+from mlvae.em.calibration import RATES, CalibrationConfig, choose_scale, replacement_loss
 from mlvae.tiers import with_tiers
 from tests.em.test_estep import BOUNDARY, CORRECTNESS, NUM_UNITS, GivenFeatures, stand_in
 from tests.em.tiny import CPU, TABLE, make_cut
@@ -107,26 +107,27 @@ def own(cut) -> list[int]:
     return TABLE.ids(cut.supervisions[0].custom["units"], cut.id)
 
 
-def risk_by_hand(left_alone, replaced, rate) -> float:
-    """The two equations of the module's head, solved for P^2 of right and (1 - P)^2 of wrong."""
-    chance = rate / (NUM_UNITS - 1)
-    mixture = [[1 - rate, rate], [chance, 1 - chance]]
-    of_right = np.linalg.solve(mixture, [np.mean(np.square(v)) for v in (left_alone, replaced)])
-    of_wrong = np.linalg.solve(
-        mixture, [np.mean(np.square(1 - np.array(v))) for v in (left_alone, replaced)]
-    )
-    right, wrong = np.clip([of_right[0], of_wrong[1]], 0, 1)
-    return (1 - rate) * right + rate * wrong
+def loss_by_hand(left_alone, replaced, share: float) -> float:
+    """Log loss of guessing which units were replaced, at the best rate of wrong labels."""
+    losses = []
+    for rate in RATES.tolist():
+        by_chance = rate / (NUM_UNITS - 1)
+        total = 0.0
+        for values, is_replaced in ((left_alone, False), (replaced, True)):
+            for p in values:
+                density = (1 - by_chance) * p / rate + by_chance * (1 - p) / (1 - rate)
+                guess = share * density / (share * density + 1 - share)
+                total -= math.log(guess if is_replaced else 1 - guess)
+        losses.append(total / (len(left_alone) + len(replaced)))
+    return min(losses)
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_scale_is_the_one_that_is_best_by_hand(searched, topology, seed):
     cuts = random_cuts()
-    networks = model()
-    networks.log_correctness.copy_(torch.tensor([0.7, 0.3]).log())
     start = Decoding(0.5, True)
-    decoding, risks = choose(cuts, topology, seed, start, networks, corruption_rate=0.4)
+    decoding, losses = choose(cuts, topology, seed, start, corruption_rate=0.4)
     (corrupted,) = searched
     assert corrupted.keys() == {cut.id for cut in cuts}
     expected = {}
@@ -137,61 +138,86 @@ def test_the_scale_is_the_one_that_is_best_by_hand(searched, topology, seed):
             for value, mark in zip(by_hand(cut, corrupted[cut.id], scale, topology), marks):
                 values[mark].append(value)
         assert min(map(len, values)) > 5
-        expected[str(scale)] = risk_by_hand(*values, rate=0.3)
-    assert risks == pytest.approx(expected, rel=1e-3)
+        expected[str(scale)] = loss_by_hand(*values, share=0.4)
+    assert losses == pytest.approx(expected, rel=1e-3)
     assert str(decoding.acoustic_scale) == min(expected, key=expected.get)
     assert decoding.use_correctness
     assert start == Decoding(0.5, True)
 
 
-def simulated(num_units: int, rate: float, count: int, sharpness: float, seed: int):
-    """P of units left alone and replaced, and the true Brier score of all before that."""
+def simulated(num_units: int, rate: float, count: int, strength: float, prior: float, seed: int):
+    """Units of which log-ratios of likelihoods are known that are right at a scale of 1.
+
+    Returns:
+        A function from a scale to P of units left alone and replaced, under a prior of wrong
+        labels, and the true Brier score before any was replaced.
+    """
     rng = np.random.default_rng(seed)
-    said, written = rng.integers(0, num_units, (2, count))
+    said = rng.integers(0, num_units, count)
     is_wrong = rng.random(count) < rate
     written = np.where(is_wrong, (said + rng.integers(1, num_units, count)) % num_units, said)
-
-    def judge(label):
-        logit = sharpness * np.where(label == said, -1.0, 1.0) + 1.5 * rng.standard_normal(count)
-        return 1 / (1 + np.exp(-logit))
-
-    before = judge(written)
     marks = rng.random(count) < 0.2
-    other = (written + rng.integers(1, num_units, count)) % num_units
-    after = judge(np.where(marks, other, written))
-    values = (torch.from_numpy(after[~marks]), torch.from_numpy(after[marks]))
-    return values, np.mean((before - (written != said)) ** 2)
+    other = np.where(marks, (written + rng.integers(1, num_units, count)) % num_units, written)
+    noise = rng.standard_normal(count)
+
+    def chance(label, scale):
+        sign = np.where(label == said, -1.0, 1.0)
+        ratio = strength**2 / 2 * sign + strength * noise
+        return 1 / (1 + np.exp(-scale * ratio - math.log(prior / (1 - prior))))
+
+    def at(scale):
+        after = torch.from_numpy(chance(other, scale))
+        truth = float(np.mean((chance(written, scale) - is_wrong) ** 2))
+        return after[~marks], after[marks], truth
+
+    return at
+
+
+SCALES = (0.25, 0.5, 0.7, 1.0, 1.4, 2.0, 4.0)
 
 
 @pytest.mark.parametrize("num_units", [3, 10, 40])
-@pytest.mark.parametrize("rate", [0.0, 0.05, 0.2, 0.4])
-def test_the_risk_is_the_brier_score_that_true_labels_would_give(num_units, rate):
-    for sharpness in (0.5, 2.0, 4.0):
-        values, expected = simulated(num_units, rate, 200_000, sharpness, seed=1)
-        assert brier_risk(*values, rate, num_units) == pytest.approx(expected, abs=0.004)
+@pytest.mark.parametrize("rate", [0.02, 0.2, 0.4])
+@pytest.mark.parametrize("strength", [1.0, 2.5])
+def test_the_right_scale_and_rate_are_found_though_many_labels_were_wrong(
+    num_units, rate, strength
+):
+    at = simulated(num_units, rate, 50_000, strength, prior=rate, seed=1)
+    found = {
+        scale: replacement_loss(*at(scale)[:2], num_units, corruption_rate=0.2) for scale in SCALES
+    }
+    assert min(found, key=found.get) == 1.0
+    assert found[1.0][1] == pytest.approx(rate, rel=0.1)
 
 
-def test_in_small_samples_the_risk_is_right_on_average():
-    found, expected = zip(
-        *(
-            (brier_risk(*values, 0.2, 10), truth)
-            for values, truth in (simulated(10, 0.2, 60, 1.0, seed) for seed in range(400))
-        )
-    )
-    assert np.mean(found) == pytest.approx(np.mean(expected), abs=0.01)
-    assert np.std(found) < 0.1
+@pytest.mark.parametrize(
+    ("rate", "prior"), [(0.05, 0.05), (0.2, 0.2), (0.4, 0.4), (0.2, 0.15), (0.15, 0.2)]
+)
+def test_in_small_samples_the_scale_is_nearly_as_good_as_with_true_labels(rate, prior):
+    """Also where the model's own prior is not quite the rate."""
+    chosen, least, guessed = [], [], []
+    for seed in range(20):
+        at = simulated(10, rate, 1000, 3.0, prior, seed)
+        truth = {scale: at(scale)[2] for scale in SCALES}
+        losses = {scale: replacement_loss(*at(scale)[:2], 10, 0.2)[0] for scale in SCALES}
+        chosen.append(truth[min(losses, key=losses.get)])
+        least.append(min(truth.values()))
+        guessed.append(np.mean(list(truth.values())))
+    assert np.mean(chosen) < np.mean(least) + 0.3 * (np.mean(guessed) - np.mean(least))
 
 
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.floats(0, 1), min_size=1, max_size=5),
     st.lists(st.floats(0, 1), min_size=1, max_size=5),
-    st.floats(0, 1),
     st.integers(2, 50),
+    st.floats(0.01, 0.99),
 )
-def test_the_risk_stays_within_0_and_1(left_alone, replaced, rate, num_units):
-    risk = brier_risk(torch.tensor(left_alone), torch.tensor(replaced), rate, num_units)
-    assert 0 <= risk <= 1
+def test_the_loss_is_bounded(left_alone, replaced, num_units, corruption_rate):
+    values = torch.tensor(left_alone), torch.tensor(replaced)
+    loss, rate = replacement_loss(*values, num_units, corruption_rate)
+    assert 0 <= loss < 15
+    assert 0.003 < rate < 0.5
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
@@ -287,8 +313,7 @@ def test_a_model_that_is_too_sure_gets_a_small_scale_and_one_that_is_right_keeps
 ):
     """Six equal frames are worth one: a sixth. A fifth of the labels is wrong."""
     networks = stand_in()
-    networks.log_correctness.copy_(torch.tensor([0.8, 0.2]).log())
     cuts = sounds(200, repeated, strength, wrong_rate=0.2)
     scales = [0.05, 0.17, 0.4, 1.0, 2.5]
-    decoding, risks = choose(cuts, networks=networks, decoding=Decoding(start), scales=scales)
-    assert decoding.acoustic_scale == expected, risks
+    decoding, losses = choose(cuts, networks=networks, decoding=Decoding(start), scales=scales)
+    assert decoding.acoustic_scale == expected, losses

@@ -172,14 +172,14 @@ def test_what_was_heard_is_what_was_said(finished):
 
 def test_training_says_how_the_scale_was_chosen_and_how_large_the_parts_are(finished):
     training = json.loads((finished.exp / "ml-vae-sub" / "training.json").read_text())
-    risks = training["scale_risk"]
-    assert set(risks) == {"0.1", "0.3", "1.0"}
-    assert risks[str(training["acoustic_scale"])] == min(risks.values())
+    losses = training["scale_log_loss"]
+    assert set(losses) == {"0.1", "0.3", "1.0"}
+    assert losses[str(training["acoustic_scale"])] == min(losses.values())
     changed = [scalars.get("changed_units") for scalars in training["history"]]
     assert [value is None for value in changed] == [True] * 4 + [False] * 4
     paper = json.loads((finished.exp / "ml-vae" / "training.json").read_text())
     assert paper["acoustic_scale"] == 1.0
-    assert "scale_risk" not in paper
+    assert "scale_log_loss" not in paper
     assert all("changed_units" not in scalars for scalars in paper["history"])
 
     stored = {"log_prior", "log_correctness", "log_confusion", "scale.inverse_std"}
