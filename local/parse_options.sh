@@ -12,7 +12,7 @@
 # Anything else is an error with exit status 2.
 
 option_lines() {
-  sed -n '/^# begin options$/,/^# end options$/p' "$0" | grep -E '^[a-z_]+='
+  sed -n '/^# begin options$/,/^# end options$/p' "$0" | grep -E '^[a-z][a-z0-9_]*='
 }
 
 usage_error() {

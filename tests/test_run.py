@@ -132,7 +132,7 @@ def test_help_lists_every_option(project):
     result = run(project, "--help")
     assert result.returncode == 0
     block = (ROOT / "run.sh").read_text().split("# begin options\n")[1].split("# end options")[0]
-    names = re.findall(r"(?m)^([a-z_]+)=", block)
+    names = re.findall(r"(?m)^([a-z][a-z0-9_]*)=", block)
     assert len(names) == len(block.splitlines()) > 10
     for name in names:
         assert f"\n  --{name.replace('_', '-')} " in result.stdout

@@ -1,6 +1,11 @@
+import json
+
 import pytest
-from lhotse import SupervisionSegment
+from lhotse import LilcomChunkyWriter, MonoCut, Recording, SupervisionSegment, SupervisionSet
+from lhotse.audio import AudioSource
 from lhotse.supervision import AlignmentItem
+
+from tests.score.experiments import HEARD, SAID, TEXTS, UNIT, make_experiment, with_features
 
 
 @pytest.fixture
@@ -28,3 +33,47 @@ def make_truth():
         )
 
     return make
+
+
+@pytest.fixture
+def corpus(tmp_path, make_truth):
+    """A corpus folder of four test utterances, and their cuts."""
+    data = tmp_path / "data"
+    data.mkdir()
+    corpus = {"corpus": "tiny", "title": "Mismatch-tiny", "synthetic": True, "mismatch_rate": 0.2}
+    (data / "corpus.json").write_text(json.dumps(corpus))
+    truth = [make_truth(name, TEXTS[name], SAID[name], seconds=UNIT) for name in TEXTS]
+    truth.append(make_truth("v0", "12", "12", split="valid"))
+    SupervisionSet.from_segments(truth).to_file(data / "truth.jsonl.gz")
+    cuts = []
+    with LilcomChunkyWriter(tmp_path / "feats") as writer:
+        for name, text in TEXTS.items():
+            seconds = UNIT * len(text)
+            cut = MonoCut(
+                name,
+                0.0,
+                seconds,
+                0,
+                supervisions=[SupervisionSegment(name, name, 0.0, seconds)],
+                recording=Recording(
+                    name, [AudioSource("file", [0], "none.wav")], 8000, int(8000 * seconds), seconds
+                ),
+            )
+            cuts.append(with_features(cut, writer))
+    return data, cuts
+
+
+@pytest.fixture
+def folders(corpus, tmp_path):
+    """The folders of the corpus and of an experiment with forced alignment and ML-VAE."""
+    data, cuts = corpus
+    make_experiment(tmp_path / "exp", cuts, ["fa", "ml-vae"])
+    return data, tmp_path / "exp"
+
+
+@pytest.fixture
+def all_folders(corpus, tmp_path):
+    """The folders of the corpus and of an experiment with every system."""
+    data, cuts = corpus
+    make_experiment(tmp_path / "exp", cuts, list(HEARD))
+    return data, tmp_path / "exp"

@@ -5,19 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from lhotse import (
     CutSet,
-    LilcomChunkyWriter,
     MonoCut,
-    Recording,
     SupervisionSegment,
-    SupervisionSet,
 )
-from lhotse.audio import AudioSource
-from lhotse.features import Features
-from lhotse.supervision import AlignmentItem
 
 from mlvae.score import example
 from mlvae.score.example import choose_example
@@ -25,7 +18,7 @@ from mlvae.score.experiment import score_experiment
 from mlvae.score.metrics import FIGURES
 from mlvae.score.table import format_count
 from mlvae.score.truth import truth_of
-from mlvae.tiers import with_tiers
+from tests.score.experiments import HEARD, LIKE, make_experiment
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "local" / "score.py"
@@ -43,122 +36,6 @@ ALL_ROWS = [
     "ML-VAE-sub",
     "ML-VAE-sub, P > 0.5",
 ]
-TEXTS = {"t0": "312", "t1": "35467", "t2": "90121", "t3": "4455"}
-SAID = {"t0": "312", "t1": "35467", "t2": "94121", "t3": "4415"}
-# What each system heard, and how late it puts every start but the first, in seconds.
-HEARD = {
-    "fa": ({}, 0.1),
-    "ml-vae": ({"t0": "312", "t1": "35*67", "t2": "9*121", "t3": "44*5"}, 0.1),
-    "ml-vae-sub": ({"t0": "312", "t1": "35467", "t2": "94121", "t3": "4425"}, 0.0),
-    "ml-vae-sub-no-generator": ({"t0": "312", "t1": "3546-", "t2": "94121", "t3": "4455"}, 0.0),
-}
-# All systems of the paper, and where the answers of those that ``HEARD`` lacks are taken from.
-LIKE = {
-    "two-pass-fa": "ml-vae-sub",
-    "w2v-ctc": "ml-vae-sub",
-    **{name: "ml-vae" for name in ("ml-vae-rl", "ablation-1", "ablation-2", "ablation-3")},
-}
-UNIT = 0.5
-
-
-def with_features(cut, writer):
-    frames = np.random.default_rng(0).standard_normal((round(cut.duration * 100), 40))
-    key = writer.write(cut.id, frames.astype(np.float32))
-    features = Features(
-        type="fbank",
-        num_frames=len(frames),
-        num_features=40,
-        frame_shift=0.01,
-        sampling_rate=8000,
-        start=0,
-        duration=cut.duration,
-        storage_type=writer.name,
-        storage_path=str(writer.storage_path),
-        storage_key=key,
-        recording_id=cut.id,
-        channels=0,
-    )
-    cut.features = features
-    return cut
-
-
-def probability(symbol, heard):
-    """Sure of what it heard, but for the unit 7, of which it thinks the opposite."""
-    return 0.9 if (symbol != heard) != (symbol == "7") else 0.1
-
-
-def tiers_of(name, system):
-    text = TEXTS[name]
-    heard, late = HEARD[LIKE.get(system, system)]
-    starts = [UNIT * i + (late if i else 0) for i in range(len(text))]
-    spans = list(zip(starts, [*starts[1:], UNIT * len(text)]))
-    tiers = {"fa": [AlignmentItem(s, b, e - b, 3.0) for s, (b, e) in zip(text, spans)]}
-    if heard:
-        scores = [probability(s, h) for s, h in zip(text, heard[name])]
-        for tier, symbols in (("mlvae", text), ("mlvae_heard", heard[name])):
-            tiers[tier] = [
-                AlignmentItem(s, b, e - b, p) for s, (b, e), p in zip(symbols, spans, scores)
-            ]
-    return tiers
-
-
-@pytest.fixture
-def corpus(tmp_path, make_truth):
-    """A corpus folder of four test utterances, and their cuts."""
-    data = tmp_path / "data"
-    data.mkdir()
-    corpus = {"corpus": "tiny", "title": "Mismatch-tiny", "synthetic": True, "mismatch_rate": 0.2}
-    (data / "corpus.json").write_text(json.dumps(corpus))
-    truth = [make_truth(name, TEXTS[name], SAID[name], seconds=UNIT) for name in TEXTS]
-    truth.append(make_truth("v0", "12", "12", split="valid"))
-    SupervisionSet.from_segments(truth).to_file(data / "truth.jsonl.gz")
-    cuts = []
-    with LilcomChunkyWriter(tmp_path / "feats") as writer:
-        for name, text in TEXTS.items():
-            seconds = UNIT * len(text)
-            cut = MonoCut(
-                name,
-                0.0,
-                seconds,
-                0,
-                supervisions=[SupervisionSegment(name, name, 0.0, seconds)],
-                recording=Recording(
-                    name, [AudioSource("file", [0], "none.wav")], 8000, int(8000 * seconds), seconds
-                ),
-            )
-            cuts.append(with_features(cut, writer))
-    return data, cuts
-
-
-def make_experiment(exp, cuts, systems):
-    """An experiment folder as stages 3 to 5 leave it."""
-    for system in systems:
-        (exp / system).mkdir(parents=True)
-        answers = [with_tiers(cut, tiers_of(cut.id, system)) for cut in cuts]
-        CutSet.from_cuts(answers).to_file(exp / system / "cuts_test.jsonl.gz")
-        training = {"num_params": 20_000, "training_seconds": 1.5, "rounds": 8}
-        if system != "fa":
-            training["num_params"] = 1_500_000
-        if system == "ml-vae-sub":
-            training["num_params_without_generator"] = 700_000
-        if system != "ml-vae-sub-no-generator":
-            (exp / system / "training.json").write_text(json.dumps(training))
-
-
-@pytest.fixture
-def folders(corpus, tmp_path):
-    """The folders of the corpus and of an experiment with forced alignment and ML-VAE."""
-    data, cuts = corpus
-    make_experiment(tmp_path / "exp", cuts, ["fa", "ml-vae"])
-    return data, tmp_path / "exp"
-
-
-@pytest.fixture
-def all_folders(corpus, tmp_path):
-    """The folders of the corpus and of an experiment with every system."""
-    data, cuts = corpus
-    make_experiment(tmp_path / "exp", cuts, list(HEARD))
-    return data, tmp_path / "exp"
 
 
 def rows_of(table):

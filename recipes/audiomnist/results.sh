@@ -1,0 +1,187 @@
+#!/usr/bin/env bash
+# Makes RESULTS.md of this recipe from nothing. Its parts, in this order:
+#
+#   fsdd         all systems on spoken digits, seed 0
+#   seeds        ML-VAE and ML-VAE-RL with further seeds on the same data, and their difference
+#   speaker      a speaker that is test altogether
+#   variants     ML-VAE-sub in further configurations
+#   espeak       run.sh as it is without options: synthetic speech
+#   estep        what an E-step costs
+#   competitors  what competitors cost in it
+#   compose      RESULTS.md out of what the others left
+#
+# A part leaves a record in EXP_DIR/results when it is done. It is not done again while its record is
+# there and of the same command; to do all again, remove that folder (trained models are gone on from
+# unless their folders are removed, too). A part that was interrupted goes on where it was.
+
+set -euo pipefail
+
+# begin options
+corpus_dir=           # folder of FSDD (default: it is downloaded)
+parts="fsdd seeds speaker variants espeak estep competitors compose"  # those to do
+num_utterances=3000   # to build from FSDD
+config=small          # a file of conf, without .yaml
+systems="fa two-pass-fa w2v-ctc ml-vae ml-vae-rl ablation-1 ablation-2 ablation-3 ml-vae-sub"  # of part fsdd
+w2v_checkpoint=       # weights of wav2vec 2.0 for w2v-ctc (default: those of torchaudio, if at hand)
+seeds="1 2"           # of part seeds, beside seed 0 of part fsdd
+seed_systems="ml-vae-rl ml-vae"  # of part seeds: the first minus the second
+speaker=theo          # of part speaker
+speaker_systems="ml-vae ml-vae-rl ml-vae-sub"  # of part speaker
+variants=             # of part variants: names of further files of conf
+utterance=            # test utterance in the picture (default: chosen by a rule)
+data_dir=data         # as for run.sh
+exp_dir=exp           # as for run.sh
+device=auto           # auto, cpu or cuda
+out=                  # file to write (default: RESULTS.md beside this script)
+# end options
+
+given=("$@")
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+# shellcheck source=local/parse_options.sh
+source "$root/local/parse_options.sh"
+
+log() { echo "$(date '+%Y-%m-%d %H:%M:%S') $*"; }
+
+known=" fsdd seeds speaker variants espeak estep competitors compose "
+for part in $parts; do
+  [[ $known == *" $part "* ]] || usage_error "there is no part '$part' (there are:${known% })"
+done
+[[ -z $corpus_dir || -d $corpus_dir ]] || usage_error "--corpus-dir $corpus_dir is not a folder"
+[[ $seeds =~ ^[0-9\ ]*$ ]] || usage_error "--seeds must be whole numbers, not '$seeds'"
+read -r first second rest <<<"$seed_systems"
+[[ -n ${second:-} && -z ${rest:-} ]] || usage_error "--seed-systems must name two, not '$seed_systems'"
+[[ -n $data_dir && -n $exp_dir ]] || usage_error "--data-dir and --exp-dir must not be empty"
+out=${out:-$here/RESULTS.md}
+
+# The benchmarks and the composer need the extra dev.
+python=$("$root/local/setup.sh" --dev)
+export PYTHON=$python PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
+records=$exp_dir/results
+mkdir -p "$records"
+
+# in_words WORD ...: the command as a person would type it, whichever folders are used here.
+in_words() {
+  local word line=""
+  for word in "$@"; do
+    case $word in
+      "$root/run.sh") word=./run.sh ;;
+      "$python") word=python ;;
+      "$root"/*) word=${word#"$root"/} ;;
+      "${corpus_dir:-/nowhere}") word=/path/to/fsdd ;;
+      "${w2v_checkpoint:-/nowhere}") word=/path/to/wav2vec2 ;;
+      "$data_dir" | "$data_dir"/*) word=data${word#"$data_dir"} ;;
+      "$exp_dir" | "$exp_dir"/*) word=exp${word#"$exp_dir"} ;;
+    esac
+    [[ $word =~ ^[A-Za-z0-9_./:=+-]+$ ]] || word=\"$word\"
+    line+=${line:+ }$word
+  done
+  # What is the default anyway is left out.
+  line=${line/ --data-dir data --/ --}
+  line=${line/ --exp-dir exp --/ --}
+  echo "${line/ --device auto/}"
+}
+
+# run_part NAME OUTPUT COMMAND ...: unless it is done. OUTPUT: a file for what it prints, or -.
+run_part() {
+  local name=$1 output=$2 began=$SECONDS words
+  shift 2
+  words=$(in_words "$@")
+  if [[ -f $records/$name.txt && $(sed -n 's/^command: //p' "$records/$name.txt") == "$words" ]]; then
+    log "results $name: done before"
+    return
+  fi
+  log "results $name: $words"
+  if [[ $output == - ]]; then
+    "$@"
+  else
+    "$@" >"$output.tmp"
+    mv "$output.tmp" "$output"
+  fi
+  {
+    echo "command: $words"
+    echo "seconds: $((SECONDS - began))"
+    echo "machine: $("$python" -c 'from mlvae.report.machine import machine_line as m; print(m())')"
+    echo "commit: $(git -C "$root" describe --always --dirty 2>/dev/null || echo unknown)"
+  } >"$records/$name.txt.tmp"
+  mv "$records/$name.txt.tmp" "$records/$name.txt"
+  log "results $name: end, $((SECONDS - began)) s"
+}
+
+# run_fsdd NAME OPTION ...: run.sh on FSDD.
+run_fsdd() {
+  local name=$1
+  shift
+  run_part "$name" - "$root/run.sh" --corpus fsdd "$@" --device "$device"
+}
+
+# What was asked for, without what says where files lie and which parts to do this time.
+whole_command() {
+  local words=() index=0 word
+  while ((index < ${#given[@]})); do
+    word=${given[index]}
+    if [[ $word =~ ^--(parts|out|data-dir|exp-dir|data_dir|exp_dir)(=|$) ]]; then
+      [[ $word == *=* ]] || index=$((index + 1))
+    else
+      words+=("$word")
+    fi
+    index=$((index + 1))
+  done
+  in_words "$here/results.sh" ${words[@]+"${words[@]}"}
+}
+
+wants() { [[ " $parts " == *" $1 "* ]]; }
+
+corpus=(${corpus_dir:+--corpus-dir "$corpus_dir"} --num-utterances "$num_utterances")
+picture=(${utterance:+--utterance "$utterance"})
+folder=audiomnist/fsdd/$config
+
+if wants fsdd; then
+  run_fsdd fsdd "${corpus[@]}" --config "$config" --data-dir "$data_dir" --exp-dir "$exp_dir" \
+    --systems "$systems" ${w2v_checkpoint:+--w2v-checkpoint "$w2v_checkpoint"} ${picture[@]+"${picture[@]}"} \
+    --seed 0
+fi
+
+if wants seeds; then
+  folders=("$exp_dir/$folder")
+  for seed in $seeds; do
+    # The data are those of seed 0.
+    run_fsdd "seed-$seed" --config "$config" --data-dir "$data_dir" --exp-dir "$exp_dir/seed-$seed" \
+      --systems "$seed_systems" --stage 3 --seed "$seed"
+    folders+=("$exp_dir/seed-$seed/$folder")
+  done
+  run_part seeds "$records/seeds-table.txt" "$python" "$root/benchmarks/seeds.py" \
+    --data-dir "$data_dir/fsdd" --exp-dirs "${folders[@]}" --first "$first" --second "$second" \
+    --json "$records/seeds.json"
+fi
+
+if wants speaker; then
+  run_fsdd speaker "${corpus[@]}" --split "speaker:$speaker" --config "$config" \
+    --data-dir "$data_dir/speaker-$speaker" --exp-dir "$exp_dir/speaker-$speaker" \
+    --systems "$speaker_systems" --seed 0
+fi
+
+if wants variants; then
+  for variant in $variants; do
+    run_fsdd "variant-$variant" --config "$variant" --data-dir "$data_dir" --exp-dir "$exp_dir" \
+      --systems ml-vae-sub --stage 3 --seed 0
+  done
+fi
+
+if wants espeak; then
+  run_part espeak - "$root/run.sh" --data-dir "$data_dir" --exp-dir "$exp_dir" --device "$device"
+fi
+
+if wants estep; then
+  run_part estep "$records/estep-table.txt" "$python" "$root/benchmarks/estep.py" --threads 2 --repeats 40
+fi
+
+if wants competitors; then
+  run_part competitors "$records/competitors-table.txt" "$python" "$root/benchmarks/competitors.py" \
+    --num-utterances 32 --repeats 5
+fi
+
+if wants compose; then
+  "$python" "$here/compose_results.py" --exp-dir "$exp_dir" --config "$config" --speaker "$speaker" \
+    --seeds "0 $seeds" --variants "$variants" --out "$out" --command "$(whole_command)"
+fi

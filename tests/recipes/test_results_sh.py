@@ -1,0 +1,159 @@
+"""results.sh with run.sh and the interpreter played by scripts that note how they are called."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from tests.shell_project import ROOT
+
+RUN = """#!/usr/bin/env bash
+[[ -z ${FAIL:-} || "$*" != *"$FAIL"* ]] || exit 3
+echo "run.sh $*" >>"$CALLS"
+"""
+PYTHON = """#!/usr/bin/env bash
+if [[ $1 == -c ]]; then echo "2 cores of X"; exit; fi
+echo "${*//$ROOT/.}" >>"$CALLS"
+echo "printed by ${1##*/}"
+"""
+SETUP = """#!/usr/bin/env bash
+[[ $1 == --dev ]] && echo "$FAKE_PYTHON"
+"""
+
+
+@pytest.fixture
+def results(tmp_path):
+    """Runs results.sh of a copy; returns the process and the calls it made."""
+    root = tmp_path / "the project"
+    recipe = root / "recipes" / "audiomnist"
+    recipe.mkdir(parents=True)
+    (root / "local").mkdir()
+    shutil.copy(ROOT / "local" / "parse_options.sh", root / "local")
+    shutil.copy(ROOT / "recipes" / "audiomnist" / "results.sh", recipe)
+    python = tmp_path / "python"
+    for path, text in (
+        (root / "run.sh", RUN),
+        (root / "local" / "setup.sh", SETUP),
+        (python, PYTHON),
+    ):
+        path.write_text(text)
+        path.chmod(0o755)
+    (tmp_path / "my digits").mkdir()
+    calls = tmp_path / "calls"
+
+    def run(*options, **more):
+        calls.write_text("")
+        done = subprocess.run(
+            ["bash", str(recipe / "results.sh"), *options],
+            cwd=tmp_path,
+            env={**os.environ, "CALLS": str(calls), "FAKE_PYTHON": str(python), "ROOT": str(root)}
+            | more,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        return done, calls.read_text().splitlines()
+
+    run.records = tmp_path / "exp" / "results"
+    return run
+
+
+def record(results, part):
+    return (results.records / f"{part}.txt").read_text().splitlines()
+
+
+def test_every_part_is_run_and_recorded(results):
+    done, calls = results("--corpus-dir", "my digits", "--variants", "paper")
+    assert done.returncode == 0, done.stderr
+    data = "--corpus-dir my digits --num-utterances 3000"
+    folders = "--data-dir data --exp-dir exp"
+    assert calls == [
+        f"run.sh --corpus fsdd {data} --config small {folders} --systems fa two-pass-fa w2v-ctc "
+        "ml-vae ml-vae-rl ablation-1 ablation-2 ablation-3 ml-vae-sub --seed 0 --device auto",
+        *(
+            f"run.sh --corpus fsdd --config small {folders}/seed-{seed} "
+            f"--systems ml-vae-rl ml-vae --stage 3 --seed {seed} --device auto"
+            for seed in (1, 2)
+        ),
+        "./benchmarks/seeds.py --data-dir data/fsdd --exp-dirs exp/audiomnist/fsdd/small "
+        "exp/seed-1/audiomnist/fsdd/small exp/seed-2/audiomnist/fsdd/small "
+        "--first ml-vae-rl --second ml-vae --json exp/results/seeds.json",
+        f"run.sh --corpus fsdd {data} --split speaker:theo --config small "
+        "--data-dir data/speaker-theo --exp-dir exp/speaker-theo "
+        "--systems ml-vae ml-vae-rl ml-vae-sub --seed 0 --device auto",
+        f"run.sh --corpus fsdd --config paper {folders} --systems ml-vae-sub --stage 3 --seed 0 "
+        "--device auto",
+        f"run.sh {folders} --device auto",
+        "./benchmarks/estep.py --threads 2 --repeats 40",
+        "./benchmarks/competitors.py --num-utterances 32 --repeats 5",
+        "./recipes/audiomnist/compose_results.py --exp-dir exp --config small --speaker theo "
+        "--seeds 0 1 2 --variants paper --out ./recipes/audiomnist/RESULTS.md --command "
+        "recipes/audiomnist/results.sh --corpus-dir /path/to/fsdd --variants paper",
+    ]
+    command, seconds, machine, commit = record(results, "speaker")
+    assert command == (
+        "command: ./run.sh --corpus fsdd --corpus-dir /path/to/fsdd --num-utterances 3000 "
+        "--split speaker:theo --config small --data-dir data/speaker-theo "
+        '--exp-dir exp/speaker-theo --systems "ml-vae ml-vae-rl ml-vae-sub" --seed 0'
+    )
+    assert machine == "machine: 2 cores of X"
+    assert seconds.startswith("seconds: ") and commit.startswith("commit: ")
+    assert record(results, "espeak")[0] == "command: ./run.sh"
+    assert (results.records / "estep-table.txt").read_text() == "printed by estep.py\n"
+
+
+def test_what_was_done_is_not_done_again_unless_it_is_asked_for_otherwise(results):
+    options = ["--parts", "fsdd speaker"]
+    assert len(results(*options)[1]) == 2
+    done, calls = results(*options)
+    assert calls == [] and done.stdout.count("done before") == 2
+    _, calls = results(*options, "--speaker", "lucas")
+    assert len(calls) == 1 and "speaker:lucas" in calls[0]
+
+
+def test_a_part_that_fails_stops_and_leaves_no_record(results):
+    done, calls = results(FAIL="speaker:theo")
+    assert done.returncode == 3
+    assert len(calls) == 4  # all before it, nothing after
+    assert not (results.records / "speaker.txt").exists()
+    _, calls = results()
+    assert "speaker:theo" in calls[0] and len(calls) == 5
+
+
+def test_folders_elsewhere_are_not_shown(results, tmp_path):
+    folders = ["--data-dir", str(tmp_path / "d"), f"--exp-dir={tmp_path}/e", "--device", "cpu"]
+    done, calls = results(*folders)
+    assert done.returncode == 0, done.stderr
+    assert f"--exp-dir {tmp_path}/e/seed-1 " in calls[1]
+    for path in sorted((tmp_path / "e" / "results").glob("*.txt")):
+        assert str(tmp_path) not in path.read_text()
+    command = (tmp_path / "e" / "results" / "seed-1.txt").read_text().splitlines()[0]
+    assert "--exp-dir exp/seed-1 " in command and "--data-dir" not in command
+    assert calls[-1].endswith("--command recipes/audiomnist/results.sh --device cpu")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--parts", "fsdd dance"], "there is no part 'dance' (there are: fsdd seeds "),
+        (["--corpus-dir", "nowhere"], "--corpus-dir nowhere is not a folder"),
+        (["--seeds", "one"], "--seeds must be whole numbers"),
+        (["--seed-systems", "ml-vae"], "--seed-systems must name two, not 'ml-vae'"),
+        (["--exp-dir="], "must not be empty"),
+        (["--nonsense", "1"], "unknown option --nonsense"),
+    ],
+)
+def test_a_wrong_option_stops_before_any_work(results, options, message):
+    done, calls = results(*options)
+    assert done.returncode == 2 and calls == []
+    assert message in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_help_lists_the_options(results):
+    done, _ = results("--help")
+    assert done.returncode == 0
+    for name in ("corpus-dir", "parts", "w2v-checkpoint", "seed-systems", "variants", "out"):
+        assert f"\n  --{name} " in done.stdout
