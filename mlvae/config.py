@@ -12,6 +12,9 @@ from mlvae.em import TrainConfig
 from mlvae.em.calibration import CalibrationConfig
 from mlvae.nn import MlVaeConfig
 
+#: What ``SystemConfig.edges`` may name.
+EDGES = ("path", "posterior", "aligner")
+
 
 @dataclass
 class SystemConfig:
@@ -21,13 +24,18 @@ class SystemConfig:
         model: sizes of the networks.
         train: training, and the acceptor that is searched.
         calibration: how the acoustic scale is chosen after training.
-        refine_edges: whether what was heard is aligned once more by a narrow model.
+        edges: whose edges units get: the best ``path``'s, the ``posterior`` means over all paths,
+            or those of an ``aligner``, a narrow model that aligns what was heard once more.
     """
 
     model: MlVaeConfig = field(default_factory=MlVaeConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
-    refine_edges: bool = False
+    edges: str = "path"
+
+    def __post_init__(self) -> None:
+        if self.edges not in EDGES:
+            raise ValueError(f"edges must be one of {', '.join(EDGES)}, not {self.edges!r}")
 
 
 def _substitution() -> SystemConfig:

@@ -1,4 +1,19 @@
-"""Localisation: from a trained ML-VAE to tiers that say where each unit lies and if it is wrong."""
+"""Localisation: from a trained ML-VAE to tiers that say where each unit lies and if it is wrong.
+
+Tiers that are added to a cut; those of units have one item a canonical unit, of equal times:
+
+==================  ==================  ==========================================================
+tier                symbol              score
+==================  ==================  ==========================================================
+``mlvae``           canonical unit      P(mispronounced or left out) over all paths
+``mlvae_heard``     what was heard      the same
+``mlvae_left_out``  canonical unit      P(left out) over all paths; the tier is there where the
+                                        acceptor can leave units out
+``mlvae_word``      canonical word      P(any of its units mispronounced or left out) over all
+                                        paths; the tier is there where the cut has words, see
+                                        :func:`units_of_words`
+==================  ==================  ==========================================================
+"""
 
 from __future__ import annotations
 
@@ -15,10 +30,12 @@ from mlvae.data.dataset import UnitDataset
 from mlvae.data.units import UnitTable
 from mlvae.em.estep import Decoding, EStep, search_compiler
 from mlvae.em.targets import items_of_spans
-from mlvae.fsa import UnitSpan
+from mlvae.fsa import UnitSpan, best_path, expected_edges, posteriors, word_posteriors
 from mlvae.nn import MlVae
-from mlvae.tiers import tier, with_tiers
+from mlvae.tiers import has_tier, tier, with_tiers
 
+#: Tiers of units; they have equal times.
+UNIT_TIERS = ("mlvae", "mlvae_heard", "mlvae_left_out")
 #: Fields of a supervision that go unit by unit with its canonical units.
 OF_UNITS = ("units", "words", "word_of_unit", "sources")
 #: What the tier ``mlvae_heard`` says where the topology cannot tell what was spoken, and where
@@ -35,12 +52,12 @@ def localize(
     device: torch.device,
     topology: str = "ml",
     edges: Aligner | None = None,
+    mean_edges: bool = False,
     max_frames: int = 8000,
 ) -> tuple[CutSet, list[str]]:
-    """Add the tiers ``mlvae`` and ``mlvae_heard``.
+    """Add the tiers that the head of this module lists.
 
-    A unit of ``mlvae`` has its canonical symbol and, as score, P(mispronounced) over all paths.
-    ``mlvae_heard`` has the same times; it differs where the best path says "mispronounced".
+    What was heard differs from the canonical unit where the best path says "mispronounced".
 
     Args:
         model: trained.
@@ -49,34 +66,121 @@ def localize(
         decoding: how posteriors become scores.
         device: where to run.
         topology: acceptor to search.
-        edges: aligns the units that were heard once more, for better edges; None keeps the path's.
+        edges: aligns the units that were heard once more, for better edges; None does not.
+        mean_edges: whether edges are their posterior means over all paths, fractions of a frame
+            included, instead of the best path's.
         max_frames: largest batch, in frames with padding.
 
     Returns:
-        The cuts with both tiers, in their order, and the ids of those too short for their units.
+        The cuts with the tiers, in their order, and the ids of those too short for their units.
+
+    Raises:
+        ValueError: a cut's words do not fit its units; names the cut.
     """
+    words = {cut.id: units_of_words(cut) for cut in cuts}
+    by_id = {cut.id: cut for cut in cuts}
+    num_units = {cut.id: len(cut.supervisions[0].custom["units"]) for cut in cuts}
+    localized: dict[str, Cut] = {}
+    of_words: dict[str, torch.Tensor] = {}
     search = EStep(search_compiler(model, topology), cuts, dataset, max_frames)
-    found = {name: (spans, unit) for name, spans, unit in search.localize(model, decoding, device)}
-    localized, short = [], []
-    for cut in cuts:
-        spans, unit = found[cut.id]
-        if not spans:
-            short.append(cut.id)
-            continue
-        units = [span for span in spans if span.kind == "unit"]
-        # A sum over many paths may exceed 1 in the last digits.
-        probability = (unit.mispronounced + unit.deleted).clamp(max=1.0)
-        wrong = probability[[span.slot for span in units]].tolist()
-        canonical = dataset.table.units(span.unit for span in units)
-        heard = [heard_symbol(span, dataset.table) for span in units]
-        tiers = {
-            "mlvae": items_of_spans(cut, spans, canonical, wrong),
-            "mlvae_heard": items_of_spans(cut, spans, heard, wrong),
-        }
-        localized.append(with_tiers(cut, tiers))
+    for graphs, emissions in search.scores(model, decoding, device):
+        names = emissions.names
+        paths = best_path(graphs, emissions)
+        units = posteriors(graphs, emissions)
+        means = expected_edges(graphs, emissions) if mean_edges else [None] * len(names)
+        can_skip = bool((graphs.num_skipped > 0).any())
+        # Units and their words are the same where each word has one unit.
+        grouped = [words[name] or list(range(num_units[name])) for name in names]
+        chances = [None] * len(names)
+        if any(len(set(word_of)) < len(word_of) for word_of in grouped):
+            chances = word_posteriors(graphs, emissions, grouped)
+        for name, spans, unit, mean, chance in zip(names, paths, units, means, chances):
+            if not spans:
+                continue
+            if mean is not None:
+                spans = spans_with_edges(spans, mean)
+            # A sum over many paths may exceed 1 in the last digits.
+            wrong = (unit.mispronounced + unit.deleted).clamp(max=1.0)
+            left_out = unit.deleted.clamp(max=1.0) if can_skip else None
+            localized[name] = _with_units(by_id[name], spans, wrong, left_out, dataset.table)
+            of_words[name] = wrong if chance is None else chance
+    found = [localized[cut.id] for cut in cuts if cut.id in localized]
     if edges is not None:
-        localized = refine_edges(localized, dataset.table, edges)
-    return CutSet.from_cuts(localized), short
+        found = refine_edges(found, dataset.table, edges)
+    found = [
+        cut if words[cut.id] is None else _with_words(cut, words[cut.id], of_words[cut.id])
+        for cut in found
+    ]
+    return CutSet.from_cuts(found), [cut.id for cut in cuts if cut.id not in localized]
+
+
+def units_of_words(cut: Cut) -> list[int] | None:
+    """The word of each canonical unit of a cut.
+
+    The supervision's ``custom["words"]`` are the words, and ``custom["word_of_unit"]`` the place of
+    each unit's word among them; without the latter there must be as many words as units.
+
+    Returns:
+        A list of int, one a unit; None where the cut has no words, or nothing tells which units
+        are a word's.
+
+    Raises:
+        ValueError: ``word_of_unit`` does not go through the words one by one; names the cut.
+    """
+    custom = cut.supervisions[0].custom or {}
+    words, word_of = custom.get("words"), custom.get("word_of_unit")
+    if not words:
+        return None
+    num_units = len(custom["units"])
+    if word_of is None:
+        return list(range(num_units)) if len(words) == num_units else None
+    steps = [b - a for a, b in zip(word_of[:-1], word_of[1:])]
+    in_order = all(step in (0, 1) for step in steps)
+    if (
+        not in_order
+        or len(word_of) != num_units
+        or (word_of[0], word_of[-1] + 1) != (0, len(words))
+    ):
+        raise ValueError(
+            f"{cut.id}: word_of_unit {word_of} does not go through {len(words)} words one by one "
+            f"in {num_units} units"
+        )
+    return list(word_of)
+
+
+def spans_with_edges(spans: Sequence[UnitSpan], edges: torch.Tensor) -> list[UnitSpan]:
+    """The units of a path with other edges, in order and without overlaps.
+
+    Where the path has nothing between two units there is nothing between them; the ends of the
+    utterance stay where they are. A unit that the path leaves out lies behind the one before it.
+
+    Args:
+        spans: of a best path.
+        edges: float (n, 2), start and end of each slot in frames; see
+            :func:`mlvae.fsa.expected_edges`.
+
+    Returns:
+        The spans of kind ``unit``; their ``start`` and ``end`` are floats.
+    """
+    spoken = [span for span in spans if span.kind == "unit" and not span.is_deleted]
+    times = edges[[span.slot for span in spoken]].tolist()
+    for here, there, a, b in zip(spoken[:-1], spoken[1:], times[:-1], times[1:]):
+        if here.end == there.start:
+            # Equal, but for paths on which not both are spoken, or which have silence there.
+            a[1] = b[0] = (a[1] + b[0]) / 2
+    if spoken and spoken[0].start == 0:
+        times[0][0] = 0.0
+    if spoken and spoken[-1].end == spans[-1].end:
+        times[-1][1] = float(spans[-1].end)
+    moved, last, times_of = [], 0.0, iter(times)
+    for span in spans:
+        if span.kind != "unit":
+            continue
+        start, end = (last, last) if span.is_deleted else next(times_of)
+        start = max(start, last)
+        last = max(end, start)
+        moved.append(span._replace(start=start, end=last))
+    return moved
 
 
 def refine_edges(cuts: Sequence[Cut], table: UnitTable, edges: Aligner) -> list[Cut]:
@@ -99,8 +203,8 @@ def refine_edges(cuts: Sequence[Cut], table: UnitTable, edges: Aligner) -> list[
             cut,
             {
                 name: _moved(tier(cut, name), times[cut.id])
-                for name in ("mlvae", "mlvae_heard")
-                if cut.id in times
+                for name in UNIT_TIERS
+                if cut.id in times and has_tier(cut, name)
             },
         )
         for cut in cuts
@@ -112,6 +216,39 @@ def _moved(items: Sequence[AlignmentItem], times: Sequence[AlignmentItem]) -> li
         AlignmentItem(item.symbol, time.start, time.duration, item.score)
         for item, time in zip(items, times)
     ]
+
+
+def _with_units(
+    cut: Cut,
+    spans: Sequence[UnitSpan],
+    wrong: torch.Tensor,
+    left_out: torch.Tensor | None,
+    table: UnitTable,
+) -> Cut:
+    """Add the tiers of units; ``wrong`` and ``left_out`` are by slot."""
+    units = [span for span in spans if span.kind == "unit"]
+    slots = [span.slot for span in units]
+    canonical = table.units(span.unit for span in units)
+    heard = [heard_symbol(span, table) for span in units]
+    scores = wrong[slots].tolist()
+    tiers = {
+        "mlvae": items_of_spans(cut, units, canonical, scores),
+        "mlvae_heard": items_of_spans(cut, units, heard, scores),
+    }
+    if left_out is not None:
+        tiers["mlvae_left_out"] = items_of_spans(cut, units, canonical, left_out[slots].tolist())
+    return with_tiers(cut, tiers)
+
+
+def _with_words(cut: Cut, word_of: Sequence[int], wrong: torch.Tensor) -> Cut:
+    """Add the tier of words; ``wrong`` is by word."""
+    units = tier(cut, "mlvae")
+    items = []
+    for place, symbol in enumerate(cut.supervisions[0].custom["words"]):
+        mine = [item for item, word in zip(units, word_of) if word == place]
+        start, end = mine[0].start, mine[-1].end
+        items.append(AlignmentItem(symbol, start, round(end - start, 6), float(wrong[place])))
+    return with_tiers(cut, {"mlvae_word": items})
 
 
 def heard_symbol(span: UnitSpan, table: UnitTable) -> str:

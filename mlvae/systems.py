@@ -29,13 +29,15 @@ class System:
         model: the networks.
         topology: the acceptor that is searched.
         decoding: how posteriors become scores.
-        edges: aligns what was heard; None where the path's own edges are kept.
+        edges: aligns what was heard; None where it is not aligned once more.
+        mean_edges: whether edges are posterior means instead of the best path's.
     """
 
     model: MlVae
     topology: str
     decoding: Decoding
     edges: Aligner | None
+    mean_edges: bool = False
 
 
 def train_system(
@@ -111,7 +113,7 @@ def train_system(
     training["num_params_without_generator"] = num_parameters(model) - num_parameters(
         model.generator
     )
-    if settings.refine_edges:
+    if settings.edges == "aligner":
         system = System(model.to(device), settings.train.topology, decoding, None)
         edges = train_edges(system, config, train_cuts, dataset, device, seed)
         edges["aligner"].save(folder / "edges.safetensors")
@@ -183,11 +185,17 @@ def load_system(
     metadata = load_model(folder / "model.safetensors", model)
     decoding = Decoding(**metadata.get("decoding", asdict(settings.train.decoding)))
     edges = None
-    if settings.refine_edges:
+    if settings.edges == "aligner":
         num_features = UnitDataset(dataset.table).features(cuts[0]).shape[1]
         edges = Aligner(num_features, len(dataset.table), config.silence, config.align, device)
         edges.load(folder / "edges.safetensors")
-    return System(model.to(device), settings.train.topology, decoding, edges)
+    return System(
+        model.to(device),
+        settings.train.topology,
+        decoding,
+        edges,
+        mean_edges=settings.edges == "posterior",
+    )
 
 
 def localize_with(
@@ -202,6 +210,7 @@ def localize_with(
         device,
         topology=system.topology,
         edges=system.edges,
+        mean_edges=system.mean_edges,
     )
 
 

@@ -24,7 +24,7 @@ def test_what_a_file_leaves_out_has_its_default(tmp_path):
             "ml_vae:\n  train: {decoding: {acoustic_scale: 0.5}, learning_rate: 1.0e-2}\n"
             "  model: {generator: {num_variants: 1}}\n"
             "align:\n  model:\n    context: 2\n"
-            "ml_vae_sub:\n  train: {label_smoothing: 0.1}\n  refine_edges: true\n",
+            "ml_vae_sub:\n  train: {label_smoothing: 0.1}\n  edges: posterior\n",
         )
     )
     expected = RecipeConfig()
@@ -33,7 +33,7 @@ def test_what_a_file_leaves_out_has_its_default(tmp_path):
     expected.ml_vae.model.generator.num_variants = 1
     expected.align.model.context = 2
     expected.ml_vae_sub.train.label_smoothing = 0.1
-    expected.ml_vae_sub.refine_edges = True
+    expected.ml_vae_sub.edges = "posterior"
     assert expected.ml_vae_sub.train.topology == "substitution"
     assert config == expected
     assert config != RecipeConfig()
@@ -47,7 +47,7 @@ def test_reading_twice_does_not_mix_files(tmp_path):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("ml_vea:\n  refine_edges: true\n", "ml_vea"),
+        ("ml_vea:\n  edges: path\n", "ml_vea"),
         ("train:\n  iterations: 3\n", "train"),
         ("ml_vae: {trian: {iterations: 3}}\n", "trian"),
         ("ml_vae: {train: {iterationes: 3}}\n", "iterationes"),
@@ -57,7 +57,7 @@ def test_reading_twice_does_not_mix_files(tmp_path):
         ("ml_vae_sub: {train: {topology: circle}}\n", "topology must be"),
         ("ml_vae: {train: {relabel_after: 3}}\n", "relabel_after goes with"),
         ("ml_vae_sub: {calibration: {scales: [0.1, wide]}}\n", "scales"),
-        ("ml_vae_sub: {refine_edges: narrowly}\n", "refine_edges"),
+        ("ml_vae_sub: {edges: narrow}\n", "edges must be one of path, posterior, aligner"),
         ("deltas: perhaps\n", "deltas"),
         ("ml_vae: [1\n", "some.yaml"),
         ("", "some.yaml"),
@@ -123,11 +123,11 @@ def test_the_second_system_hears_relabels_and_is_calibrated(name):
     assert paper.model == ours.model
     assert (paper.train.topology, paper.train.states_per_unit) == ("ml", 1)
     assert (paper.train.relabel_after, paper.train.label_smoothing) == (0, 0.0)
-    assert (paper.refine_edges, list(paper.calibration.scales)) == (False, [])
+    assert (paper.edges, list(paper.calibration.scales)) == ("path", [])
     assert paper.train.decoding == Decoding()
     assert (ours.train.topology, ours.train.states_per_unit) == ("substitution", 3)
     assert 0 < ours.train.relabel_after < ours.train.iterations
-    assert ours.refine_edges
+    assert ours.edges == "aligner"
     scales = list(ours.calibration.scales)
     assert scales == sorted(set(scales)) and 0 < scales[0] < scales[-1] <= 1
     assert ours.train.decoding.acoustic_scale in scales

@@ -111,7 +111,7 @@ class EStep:
         """Search all cuts once; the model is put in evaluation mode and back."""
         spans: dict[str, list[UnitSpan]] = {}
         total, num_frames, num_units, num_flagged = 0.0, 0, 0, 0
-        for graphs, emissions in self._scores(model, decoding, device):
+        for graphs, emissions in self.scores(model, decoding, device):
             for name, found in zip(emissions.names, best_path(graphs, emissions)):
                 if not found:
                     continue
@@ -126,14 +126,15 @@ class EStep:
         self, model: MlVae, decoding: Decoding, device: torch.device
     ) -> Iterator[tuple[str, list[UnitSpan], UnitPosteriors]]:
         """Best path and unit posteriors of each cut; no spans where a cut is too short."""
-        for graphs, emissions in self._scores(model, decoding, device):
+        for graphs, emissions in self.scores(model, decoding, device):
             yield from zip(
                 emissions.names, best_path(graphs, emissions), posteriors(graphs, emissions)
             )
 
-    def _scores(
+    def scores(
         self, model: MlVae, decoding: Decoding, device: torch.device
     ) -> Iterator[tuple[k2.Fsa, Emissions]]:
+        """Graphs and emissions of each batch; arguments as in :meth:`run`."""
         was_training = model.training
         model.eval()
         try:

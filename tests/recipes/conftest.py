@@ -58,7 +58,7 @@ ml_vae_sub:
     relabel_after: 5
     decoding: {acoustic_scale: 0.3}
   calibration: {scales: [0.1, 0.3, 1.0], max_cuts: 20}
-  refine_edges: true
+  edges: aligner
 """
 
 
