@@ -41,6 +41,8 @@ root=$(cd "$here/../.." && pwd)
 # shellcheck source=local/parse_options.sh
 source "$root/local/parse_options.sh"
 
+wants() { [[ " $parts " == *" $1 "* ]]; }
+
 log() { echo "$(date '+%Y-%m-%d %H:%M:%S') $*"; }
 
 known=" fsdd seeds speaker variants espeak estep competitors compose "
@@ -56,6 +58,11 @@ out=${out:-$here/RESULTS.md}
 
 # The benchmarks and the composer need the extra dev.
 python=$("$root/local/setup.sh" --dev)
+if wants compose && ! "$python" -c 'import jinja2' 2>/dev/null; then
+  # Better now than after hours.
+  log "results: $python has no jinja2, which part compose needs (extra dev)" >&2
+  exit 1
+fi
 export PYTHON=$python PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
 records=$exp_dir/results
 mkdir -p "$records"
@@ -129,8 +136,6 @@ whole_command() {
   done
   in_words "$here/results.sh" ${words[@]+"${words[@]}"}
 }
-
-wants() { [[ " $parts " == *" $1 "* ]]; }
 
 corpus=(${corpus_dir:+--corpus-dir "$corpus_dir"} --num-utterances "$num_utterances")
 picture=(${utterance:+--utterance "$utterance"})

@@ -15,6 +15,7 @@ RUN = """#!/usr/bin/env bash
 echo "run.sh $*" >>"$CALLS"
 """
 PYTHON = """#!/usr/bin/env bash
+if [[ "$*" == "-c import jinja2" ]]; then exit "${LACKS:-0}"; fi
 if [[ $1 == -c ]]; then echo "2 cores of X"; exit; fi
 echo "${*//$ROOT/.}" >>"$CALLS"
 echo "printed by ${1##*/}"
@@ -121,6 +122,13 @@ def test_a_part_that_fails_stops_and_leaves_no_record(results):
     assert not (results.records / "speaker.txt").exists()
     _, calls = results()
     assert "speaker:theo" in calls[0] and len(calls) == 5
+
+
+def test_what_compose_needs_is_looked_for_first(results):
+    done, calls = results(LACKS="1")
+    assert (done.returncode, calls) == (1, [])
+    assert "has no jinja2, which part compose needs" in done.stderr
+    assert len(results("--parts", "estep", LACKS="1")[1]) == 1
 
 
 def test_folders_elsewhere_are_not_shown(results, tmp_path):
