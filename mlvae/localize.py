@@ -11,7 +11,7 @@ tier                symbol              score
                                         acceptor can leave units out
 ``mlvae_word``      canonical word      P(any of its units mispronounced or left out) over all
                                         paths; the tier is there where the cut has words, see
-                                        :func:`units_of_words`
+                                        :func:`mlvae.tiers.units_of_words`
 ==================  ==================  ==========================================================
 """
 
@@ -32,7 +32,7 @@ from mlvae.em.estep import Decoding, EStep, search_compiler
 from mlvae.em.targets import items_of_spans
 from mlvae.fsa import UnitSpan, best_path, expected_edges, posteriors, word_posteriors
 from mlvae.nn import MlVae
-from mlvae.tiers import has_tier, tier, with_tiers
+from mlvae.tiers import has_tier, tier, units_of_words, with_tiers
 
 #: Tiers of units; they have equal times.
 UNIT_TIERS = ("mlvae", "mlvae_heard", "mlvae_left_out")
@@ -112,40 +112,6 @@ def localize(
         for cut in found
     ]
     return CutSet.from_cuts(found), [cut.id for cut in cuts if cut.id not in localized]
-
-
-def units_of_words(cut: Cut) -> list[int] | None:
-    """The word of each canonical unit of a cut.
-
-    The supervision's ``custom["words"]`` are the words, and ``custom["word_of_unit"]`` the place of
-    each unit's word among them; without the latter there must be as many words as units.
-
-    Returns:
-        A list of int, one a unit; None where the cut has no words, or nothing tells which units
-        are a word's.
-
-    Raises:
-        ValueError: ``word_of_unit`` does not go through the words one by one; names the cut.
-    """
-    custom = cut.supervisions[0].custom or {}
-    words, word_of = custom.get("words"), custom.get("word_of_unit")
-    if not words:
-        return None
-    num_units = len(custom["units"])
-    if word_of is None:
-        return list(range(num_units)) if len(words) == num_units else None
-    steps = [b - a for a, b in zip(word_of[:-1], word_of[1:])]
-    in_order = all(step in (0, 1) for step in steps)
-    if (
-        not in_order
-        or len(word_of) != num_units
-        or (word_of[0], word_of[-1] + 1) != (0, len(words))
-    ):
-        raise ValueError(
-            f"{cut.id}: word_of_unit {word_of} does not go through {len(words)} words one by one "
-            f"in {num_units} units"
-        )
-    return list(word_of)
 
 
 def spans_with_edges(spans: Sequence[UnitSpan], edges: torch.Tensor) -> list[UnitSpan]:

@@ -70,6 +70,40 @@ def with_tiers(cut: MonoCut, tiers: Mapping[str, Sequence[AlignmentItem]]) -> Mo
     return fastcopy(cut, supervisions=[fastcopy(supervision, alignment=merged)])
 
 
+def units_of_words(cut: MonoCut) -> list[int] | None:
+    """The word of each canonical unit of a cut.
+
+    The supervision's ``custom["words"]`` are the words, and ``custom["word_of_unit"]`` the place of
+    each unit's word among them; without the latter there must be as many words as units.
+
+    Returns:
+        A list of int, one a unit; None where the cut has no words, or nothing tells which units
+        are a word's.
+
+    Raises:
+        ValueError: ``word_of_unit`` does not go through the words one by one; names the cut.
+    """
+    custom = _supervision(cut).custom or {}
+    words, word_of = custom.get("words"), custom.get("word_of_unit")
+    if not words:
+        return None
+    num_units = len(custom["units"])
+    if word_of is None:
+        return list(range(num_units)) if len(words) == num_units else None
+    steps = [b - a for a, b in zip(word_of[:-1], word_of[1:])]
+    in_order = all(step in (0, 1) for step in steps)
+    if (
+        not in_order
+        or len(word_of) != num_units
+        or (word_of[0], word_of[-1] + 1) != (0, len(words))
+    ):
+        raise ValueError(
+            f"{cut.id}: word_of_unit {word_of} does not go through {len(words)} words one by one "
+            f"in {num_units} units"
+        )
+    return list(word_of)
+
+
 def _supervision(cut: MonoCut) -> SupervisionSegment:
     if len(cut.supervisions) != 1:
         raise ValueError(f"cut {cut.id} has {len(cut.supervisions)} supervisions, expected one")

@@ -30,6 +30,7 @@ from mlvae.score.systems import (
 )
 from mlvae.score.table import format_table, heading
 from mlvae.score.truth import read_truth
+from mlvae.score.words import word_figures
 from mlvae.stage import StageReport, atomic_path, log
 
 STAGE = "6 score"
@@ -82,6 +83,7 @@ def score_experiment(
     with atomic_path(exp_dir / "table.txt") as temporary:
         temporary.write_text(table, encoding="utf-8")
     results = results_of(evaluation, corpus, seed, num_resamples)
+    results["words"] = word_figures(truth, cuts)
     with atomic_path(exp_dir / "results.json") as temporary:
         text = json.dumps(results, indent=2, ensure_ascii=False, allow_nan=False)
         temporary.write_text(text + "\n", encoding="utf-8")
