@@ -13,6 +13,7 @@ from mlvae.data.dataset import UnitDataset, load_cuts, usable_cuts
 from mlvae.data.manifests import write_json
 from mlvae.data.units import UnitTable
 from mlvae.device import select_device
+from mlvae.report.learning import write_learning_curves
 from mlvae.stage import StageReport, log
 from mlvae.systems import train_system
 
@@ -39,6 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 name, config, train, valid, dataset, folder, device, options.seed
             )
             write_json(folder / "training.json", training)
+            write_learning_curves(folder)
             log(
                 f"stage 4 train: {name}: best of {training['iterations']} iterations is "
                 f"{training['best_iteration']}; {training['training_seconds']:.1f} s"

@@ -55,6 +55,7 @@ def test_every_stage_leaves_its_files(finished):
         *("ml-vae/model.safetensors", "ml-vae/checkpoint.safetensors", "ml-vae/training.json"),
         *("ml-vae-sub/model.safetensors", "ml-vae-sub/checkpoint.safetensors"),
         *("ml-vae-sub/training.json", "ml-vae-sub/edges.safetensors"),
+        *(f"{system}/learning_curves.png" for system in ("fa", "ml-vae", "ml-vae-sub")),
         *(f"{system}/cuts_test.jsonl.gz" for system in ANSWERS),
         *("results.json", "table.txt", "utterance.png", "reliability.png", "skipped.jsonl"),
     ]
