@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import k2
@@ -20,6 +20,10 @@ from mlvae.fsa import (
     posteriors,
 )
 from mlvae.nn import MlVae
+
+#: Log-posteriors of units by state, float (B, T, N * S [+ 1]), from the ids of B cuts, their scaled
+#: features (B, T, F) and their lengths (B,): what may speak in the place of a model's estimator.
+UnitSource = Callable[[Sequence[str], torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 @dataclass
@@ -107,11 +111,24 @@ class EStep:
                 chosen = k2.index_fsa(graphs, torch.tensor(part, dtype=torch.int32))
                 self.batches.append((CutSet.from_cuts(cuts[i] for i in part), chosen))
 
-    def run(self, model: MlVae, decoding: Decoding, device: torch.device) -> EStepResult:
-        """Search all cuts once; the model is put in evaluation mode and back."""
+    def run(
+        self,
+        model: MlVae,
+        decoding: Decoding,
+        device: torch.device,
+        units: UnitSource | None = None,
+    ) -> EStepResult:
+        """Search all cuts once; the model is put in evaluation mode and back.
+
+        Args:
+            model: gives the posteriors.
+            decoding: how they become scores.
+            device: where to run.
+            units: gives the posteriors of units in the place of the model's estimator.
+        """
         spans: dict[str, list[UnitSpan]] = {}
         total, num_frames, num_units, num_flagged = 0.0, 0, 0, 0
-        for graphs, emissions in self.scores(model, decoding, device):
+        for graphs, emissions in self.scores(model, decoding, device, units):
             for name, found in zip(emissions.names, best_path(graphs, emissions)):
                 if not found:
                     continue
@@ -132,7 +149,11 @@ class EStep:
             )
 
     def scores(
-        self, model: MlVae, decoding: Decoding, device: torch.device
+        self,
+        model: MlVae,
+        decoding: Decoding,
+        device: torch.device,
+        units: UnitSource | None = None,
     ) -> Iterator[tuple[k2.Fsa, Emissions]]:
         """Graphs and emissions of each batch; arguments as in :meth:`run`."""
         was_training = model.training
@@ -142,7 +163,11 @@ class EStep:
                 batch = self.dataset[cuts]
                 num_frames = batch["num_frames"]
                 with torch.no_grad():
-                    found = model(batch["features"].to(device), num_frames.to(device))
+                    features, lengths = batch["features"].to(device), num_frames.to(device)
+                    given = None
+                    if units is not None:
+                        given = units(batch["cut_ids"], model.scale(features), lengths)
+                    found = model(features, lengths, given)
                     correctness = found.correctness
                     if not decoding.use_correctness:
                         correctness = model.log_correctness.expand_as(correctness)

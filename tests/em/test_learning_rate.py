@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from mlvae.em import Trainer
+from mlvae.em.alternating import Alternating
 from mlvae.em.checkpoint import read_metadata
+from mlvae.em.epochs import Learner
 from tests.em.test_trainer import (
     CONFIG,
     MODULES,
@@ -39,12 +41,13 @@ def rates(trainer: Trainer, monkeypatch) -> dict[str, list[float]]:
     """Train without steps; the rate of each iteration by module."""
     seen = {name: [] for name in MODULES}
 
-    def step(self, name, loss):
-        (group,) = self.optimizers[name].param_groups
+    def step(self, loss):
+        (name,) = (n for n, learner in trainer.algorithm.learners.items() if learner is self)
+        (group,) = self.optimizer.param_groups
         if seen[name][-1:] != [group["lr"]]:
             seen[name].append(group["lr"])
 
-    monkeypatch.setattr(Trainer, "_step", step)
+    monkeypatch.setattr(Learner, "step", step)
     trainer.fit()
     return seen
 
@@ -69,7 +72,7 @@ def test_a_killed_run_goes_on_with_the_rate_of_its_iteration(cuts, tmp_path, mon
     config = replace(CONFIG, iterations=3, final_learning_rate=1e-5)
     expected = make_trainer(cuts, tmp_path / "undisturbed", config).fit()
     with monkeypatch.context() as patch, pytest.raises(Kill):
-        kill_at(patch, Trainer, "_boundary_epoch", 2)
+        kill_at(patch, Alternating, "train_boundary", 2)
         make_trainer(cuts, tmp_path / "killed", config).fit()
     assert read_metadata(tmp_path / "killed" / "checkpoint.safetensors")["iteration"] == 1
     found = make_trainer(cuts, tmp_path / "killed", config).fit()

@@ -10,8 +10,11 @@ import torch
 from lhotse import CutSet
 from safetensors.torch import load_file
 
+import mlvae.em.alternating
+import mlvae.em.epochs
 import mlvae.em.trainer
-from mlvae.em import Decoding, TrainConfig, Trainer
+from mlvae.em import Decoding, TrainConfig
+from mlvae.em.batches import TrainingBatches
 from mlvae.em.checkpoint import read_metadata
 from mlvae.em.confusion import estimate_confusions
 from mlvae.em.estep import EStep
@@ -65,7 +68,7 @@ def test_targets_become_what_was_said_and_rate_and_table_approach_the_truth(tmp_
     pairs = [
         (span.unit, span.heard, true)
         for name, units in said.items()
-        for span, true in zip(trainer.targets[name], units)
+        for span, true in zip(trainer.algorithm.targets[name], units)
     ]
     assert len(pairs) == sum(map(len, said.values()))
     wrong = [(told, heard, true) for told, heard, true in pairs if told != true]
@@ -76,7 +79,7 @@ def test_targets_become_what_was_said_and_rate_and_table_approach_the_truth(tmp_
     true_spans = {
         name: [
             span._replace(heard=true, mispronounced=span.unit != true)
-            for span, true in zip(trainer.aligned[name], units)
+            for span, true in zip(trainer.algorithm.aligned[name], units)
         ]
         for name, units in said.items()
     }
@@ -92,22 +95,22 @@ def test_targets_become_what_was_said_and_rate_and_table_approach_the_truth(tmp_
     assert history[-1]["corrupted_f1"] > 1.5 * history[2]["corrupted_f1"]
     # The targets' own prior, not that of the labels, is what likelihood ratios are taken against.
     counts = torch.ones(2 * len(TABLE))
-    for spans in trainer.targets.values():
+    for spans in trainer.algorithm.targets.values():
         for span in spans:
             counts[2 * span.heard : 2 * span.heard + 2] += (span.end - span.start) / 2
     torch.testing.assert_close(trainer.model.log_prior.exp(), counts / counts.sum())
 
 
-def notes_of_targets(monkeypatch) -> list[tuple[str, int, bool]]:
-    """Module, epoch, and whether it is trained towards the alignment, of every epoch."""
+def notes_of_targets(monkeypatch) -> list[tuple[str, dict]]:
+    """Module and targets of every epoch."""
     seen = []
-    original = Trainer._batches
+    original = TrainingBatches.epoch
 
-    def noting(self, epoch, spans, name):
-        seen.append((name, epoch, spans is self.aligned))
-        return original(self, epoch, spans, name)
+    def noting(self, number, spans, name):
+        seen.append((name, spans))
+        return original(self, number, spans, name)
 
-    monkeypatch.setattr(Trainer, "_batches", noting)
+    monkeypatch.setattr(TrainingBatches, "epoch", noting)
     return seen
 
 
@@ -132,10 +135,11 @@ def test_nothing_is_relabelled_before_its_time(cuts, tmp_path, monkeypatch, rela
         iteration >= first for iteration in (1, 2, 3, 4)
     ]
     assert states == [iteration < first for iteration in (1, 2, 3, 4)]
-    assert [plain for name, _, plain in seen if name == "estimator"] == [
+    plain = [(name, spans is trainer.algorithm.aligned) for name, spans in seen]
+    assert [is_plain for name, is_plain in plain if name == "estimator"] == [
         iteration <= first for iteration in (1, 2, 3, 4)
     ]
-    assert all(plain for name, _, plain in seen if name == "boundary")
+    assert all(is_plain for name, is_plain in plain if name == "boundary")
     assert ("tensor.targets" in load_file(tmp_path / "checkpoint.safetensors")) is (first < 99)
 
 
@@ -149,10 +153,10 @@ def test_both_searches_use_the_new_table(cuts, tmp_path, monkeypatch):
 
     monkeypatch.setattr(EStep, "use", noting)
     trainer = make_trainer(cuts, tmp_path, replace(CONFIG, iterations=1, relabel_after=1))
-    uniform = trainer.estep.compiler
+    uniform = trainer.algorithm.estep.compiler
     trainer.fit()
-    assert trainer.estep.compiler is trainer.valid_estep.compiler is given[-1]
-    assert trainer.estep.compiler is not uniform
+    assert trainer.algorithm.estep.compiler is trainer.valid_estep.compiler is given[-1]
+    assert trainer.algorithm.estep.compiler is not uniform
 
 
 @pytest.fixture(scope="module")
@@ -163,11 +167,11 @@ def undisturbed(cuts, tmp_path_factory):
 
 #: Iterations 3 and 4 train towards other targets; the first relabelling ends iteration 2.
 PLACES = {
-    "the first relabelling": (mlvae.em.trainer, "estimate_confusions", 1, 1),
+    "the first relabelling": (mlvae.em.alternating, "estimate_confusions", 1, 1),
     "the checkpoint after it": (mlvae.em.trainer, "save_checkpoint", 2, 1),
-    "the first new targets": (mlvae.em.trainer, "estimator_loss", None, 2),
+    "the first new targets": (mlvae.em.epochs, "estimator_loss", None, 2),
     "the search after it": (EStep, "run", 5, 2),
-    "the second relabelling": (mlvae.em.trainer, "estimate_confusions", 2, 2),
+    "the second relabelling": (mlvae.em.alternating, "estimate_confusions", 2, 2),
     "the last search": (EStep, "run", 8, 3),
 }
 
@@ -180,8 +184,8 @@ def test_a_run_that_is_killed_while_relabelling_goes_on_as_if_nothing_had_happen
     target, name, call, iteration = PLACES[place]
     with monkeypatch.context() as patch:
         if call is None:
-            count = make_trainer(cuts, tmp_path / "count", CONFIG)
-            batches = len(list(count._batches(0, count.aligned, "estimator")))
+            count = make_trainer(cuts, tmp_path / "count", CONFIG).algorithm
+            batches = len(list(count.batches.epoch(0, count.aligned, "estimator")))
             call = 2 * batches + 2
         kill_at(patch, target, name, call)
         with pytest.raises(Kill):
@@ -196,8 +200,10 @@ def test_a_finished_run_still_has_its_targets(cuts, tmp_path, undisturbed):
     folder, expected = undisturbed
     trainer = make_trainer(cuts, folder, CONFIG)
     assert trainer.fit() == expected
-    assert trainer.targets.keys() == trainer.aligned.keys()
-    changed = [span.heard != span.unit for spans in trainer.targets.values() for span in spans]
+    assert trainer.algorithm.targets.keys() == trainer.algorithm.aligned.keys()
+    changed = [
+        span.heard != span.unit for spans in trainer.algorithm.targets.values() for span in spans
+    ]
     assert 0 < sum(changed) < len(changed)
 
 

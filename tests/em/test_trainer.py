@@ -11,10 +11,13 @@ from lhotse import CutSet
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+import mlvae.em.epochs
 import mlvae.em.trainer
+from mlvae.data.dataset import UnitDataset
 from mlvae.device import seed_everything
 from mlvae.em import Decoding, TrainConfig, Trainer
 from mlvae.em.checkpoint import read_metadata
+from mlvae.em.epochs import Learner
 from mlvae.em.estep import EStep, EStepResult
 from mlvae.em.targets import frame_targets
 from mlvae.fsa import MlFsaCompiler
@@ -100,9 +103,10 @@ def steps_per_iteration(cuts, tmp_path_factory) -> int:
     """Optimizer steps of the three modules together."""
     trainer = make_trainer(cuts, tmp_path_factory.mktemp("count"), replace(CONFIG, iterations=1))
     steps = []
-    trainer._step = lambda name, loss: steps.append(name)
+    for name, learner in trainer.algorithm.learners.items():
+        learner.step = lambda loss, name=name: steps.append(name)
     trainer.fit()
-    assert [name for name in MODULES if name in steps] == list(MODULES)
+    assert list(dict.fromkeys(steps)) == list(MODULES)
     assert len(steps) > 3 * 2  # several batches an epoch, or a kill in their midst says little
     return len(steps)
 
@@ -118,13 +122,13 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(
     folder, expected = undisturbed
     with monkeypatch.context() as patch:
         if place == "first iteration":
-            kill_at(patch, Trainer, "_step", steps - 1)
+            kill_at(patch, Learner, "step", steps - 1)
         elif place == "E-step":
             kill_at(patch, EStep, "run", 3)  # an iteration searches twice
         elif place == "checkpoint":
             kill_at(patch, mlvae.em.trainer, "save_checkpoint", 2)
         else:
-            kill_at(patch, Trainer, "_step", steps + MODULES.index(place) * (steps // 3) + 2)
+            kill_at(patch, Learner, "step", steps + MODULES.index(place) * (steps // 3) + 2)
         with pytest.raises(Kill):
             make_trainer(cuts, tmp_path).fit()
     checkpoint = tmp_path / "checkpoint.safetensors"
@@ -239,6 +243,7 @@ def test_tensorboard_has_each_iteration_once(cuts, tmp_path, monkeypatch):
 
 def test_each_epoch_trains_one_module_in_the_order_of_the_algorithm(cuts, tmp_path, monkeypatch):
     trainer = make_trainer(cuts, tmp_path)
+    algorithm = trainer.algorithm
     seen = []
 
     def weights():
@@ -273,17 +278,17 @@ def test_each_epoch_trains_one_module_in_the_order_of_the_algorithm(cuts, tmp_pa
 
         monkeypatch.setattr(target, method, noting)
 
-    for method in ("_estimator_epoch", "_boundary_epoch", "_generator_epoch"):
-        note(trainer, method)
-    note(trainer.estep, "run")
+    for method in ("train_estimator", "train_boundary", "train_generator"):
+        note(algorithm, method)
+    note(algorithm.estep, "run")
     note(trainer.valid_estep, "run")
     scalars = trainer._iterate(0)
     looking = [("boundary", False), ("estimator", False)]
     assert seen == [
-        ("_estimator_epoch", ["estimator"], [("estimator", True)]),
-        ("_boundary_epoch", ["boundary"], [("boundary", True)]),
+        ("train_estimator", ["estimator"], [("estimator", True)]),
+        ("train_boundary", ["boundary"], [("boundary", True)]),
         ("run", [], looking),
-        ("_generator_epoch", ["generator"], looking),
+        ("train_generator", ["generator"], looking),
         ("run", [], looking),
     ]
     assert all(math.isfinite(value) for value in scalars.values())
@@ -294,11 +299,12 @@ def test_pseudo_labels_are_those_of_the_alignment_and_pi_that_of_the_search(
 ):
     """B-hat of the search teaches nobody: the boundary detector learns from the alignment."""
     trainer = make_trainer(cuts, tmp_path)
-    found = trainer.estep.run(trainer.model, Decoding(), CPU).spans
+    algorithm = trainer.algorithm
+    found = algorithm.estep.run(trainer.model, Decoding(), CPU).spans
     given = {}
 
     def noting(name):
-        original = getattr(mlvae.em.trainer, name)
+        original = getattr(mlvae.em.epochs, name)
 
         def loss(*args):
             given.setdefault(name, []).append(args)
@@ -307,19 +313,19 @@ def test_pseudo_labels_are_those_of_the_alignment_and_pi_that_of_the_search(
         return loss
 
     for name in ("estimator_loss", "boundary_loss", "generator_loss"):
-        monkeypatch.setattr(mlvae.em.trainer, name, noting(name))
+        monkeypatch.setattr(mlvae.em.epochs, name, noting(name))
     names = []
-    original = trainer.dataset.__class__.__getitem__
+    original = UnitDataset.__getitem__
 
     def batch_of(self, batch):
         result = original(self, batch)
         names.append(result["cut_ids"])
         return result
 
-    monkeypatch.setattr(trainer.dataset.__class__, "__getitem__", batch_of)
-    trainer._estimator_epoch(0)
-    trainer._boundary_epoch(1)
-    trainer._generator_epoch(2, EStepResult(found, 0.0, 0.0))
+    monkeypatch.setattr(UnitDataset, "__getitem__", batch_of)
+    algorithm.train_estimator(0)
+    algorithm.train_boundary(1)
+    algorithm.train_generator(2, EStepResult(found, 0.0, 0.0))
     targets = [
         *(column for _, column, _ in given["estimator_loss"]),
         *(boundary for _, _, boundary, *_ in given["boundary_loss"]),
@@ -329,7 +335,7 @@ def test_pseudo_labels_are_those_of_the_alignment_and_pi_that_of_the_search(
     epoch = len(names) // 3
     num_wrong = 0
     for number, (batch, target) in enumerate(zip(names, targets)):
-        spans = trainer.aligned if number < 2 * epoch else found
+        spans = algorithm.aligned if number < 2 * epoch else found
         expected = frame_targets(
             [spans[name] for name in batch],
             torch.tensor([spans[name][-1].end for name in batch]),
@@ -341,7 +347,7 @@ def test_pseudo_labels_are_those_of_the_alignment_and_pi_that_of_the_search(
         num_wrong += int(expected.mispronounced.sum())
     assert num_wrong > 0
     for _, _, _, mask, prior, weight in given["boundary_loss"]:
-        assert prior == trainer.boundary_prior
+        assert prior == algorithm.boundary_prior
         assert weight == CONFIG.boundary_kl_weight
         assert mask.dtype == torch.bool
     for *_, kl_weight, weight in given["generator_loss"]:
@@ -349,14 +355,12 @@ def test_pseudo_labels_are_those_of_the_alignment_and_pi_that_of_the_search(
 
 
 def test_every_epoch_sees_every_cut_once_in_another_order(cuts, tmp_path):
-    trainer = make_trainer(cuts, tmp_path)
+    algorithm = make_trainer(cuts, tmp_path).algorithm
     orders = []
     for epoch in (0, 0, 1):
-        original, order = trainer.dataset.__class__.__getitem__, []
-        for batch in trainer._batches(epoch, trainer.aligned, "boundary"):
-            order.append(batch[1].tolist())
+        batches = algorithm.batches.epoch(epoch, algorithm.aligned, "boundary")
+        order = [batch.num_frames.tolist() for batch in batches]
         orders.append(order)
-        assert original is trainer.dataset.__class__.__getitem__
         assert sum(map(len, order)) == len(cuts[0])
         lengths = sorted(length for batch in order for length in batch)
         assert lengths == sorted(cut.num_frames for cut in cuts[0])
@@ -366,14 +370,16 @@ def test_every_epoch_sees_every_cut_once_in_another_order(cuts, tmp_path):
 @pytest.mark.parametrize("component_unit", ["estimated", "canonical"])
 def test_what_selects_the_component(cuts, tmp_path, component_unit):
     trainer = make_trainer(cuts, tmp_path, replace(CONFIG, component_unit=component_unit))
+    algorithm = trainer.algorithm
     with torch.no_grad():  # the estimator then always says unit 3
         trainer.model.estimator.output.bias.copy_(torch.tensor([0.0, 0.0, 0.0, 50.0]))
     given = []
     trainer.model.generator.register_forward_pre_hook(lambda module, args: given.append(args))
-    trainer._generator_epoch(0, EStepResult(trainer.aligned, 0.0, 0.0))
-    batches = list(trainer._batches(0, trainer.aligned, "generator"))
+    algorithm.train_generator(0, EStepResult(algorithm.aligned, 0.0, 0.0))
+    batches = list(algorithm.batches.epoch(0, algorithm.aligned, "generator"))
     assert len(given) == len(batches)
-    for args, (_, num_frames, targets, mask) in zip(given, batches):
+    for args, batch in zip(given, batches):
+        num_frames, targets, mask = batch.num_frames, batch.targets, batch.mask
         assert torch.equal(args[1], num_frames)
         unit = args[2][mask]
         if component_unit == "estimated":
@@ -419,7 +425,7 @@ def test_scale_and_boundary_prior(tmp_path):
     frames = torch.cat([data.features(cut) for cut in cuts])
     scaled = trainer.model.scale(frames).pow(2).mean(0)
     torch.testing.assert_close(scaled, torch.tensor([1.0, 1, 1, 1, 1, 0]))
-    alpha, beta = trainer.boundary_prior
+    alpha, beta = trainer.algorithm.boundary_prior
     assert alpha + beta == pytest.approx(7.0)
     assert alpha / (alpha + beta) == pytest.approx(3 / 14)  # L / T
 
@@ -447,9 +453,7 @@ def test_patience(cuts, tmp_path, monkeypatch, patience, expected):
     monkeypatch.setattr(mlvae.em.trainer, "corrupted_f1", found)
     config = replace(CONFIG, iterations=6, patience=patience)
     trainer = make_trainer(cuts, tmp_path, config)
-    monkeypatch.setattr(trainer, "_estimator_epoch", lambda epoch: 0.0)
-    monkeypatch.setattr(trainer, "_boundary_epoch", lambda epoch: 0.0)
-    monkeypatch.setattr(trainer, "_generator_epoch", lambda epoch, assignments: {})
+    monkeypatch.setattr(trainer.algorithm, "iterate", lambda iteration: {})
     assert trainer.fit()["iterations"] == expected
     assert make_trainer(cuts, tmp_path, config).fit()["iterations"] == expected
 
@@ -471,7 +475,7 @@ def test_gradient_norm_is_limited_for_each_module(cuts, tmp_path, clip):
     trainer = make_trainer(cuts, tmp_path, replace(CONFIG, gradient_clip=clip))
     module = trainer.model.boundary
     loss = 1e3 * sum(value.pow(2).sum() for value in module.parameters())
-    trainer._step("boundary", loss)
+    trainer.algorithm.learners["boundary"].step(loss)
     norm = math.sqrt(sum(float(value.grad.pow(2).sum()) for value in module.parameters()))
     assert (norm > 100) if clip == 0 else norm == pytest.approx(0.5, rel=1e-3)
 
@@ -512,10 +516,10 @@ def test_training_finds_what_was_said_otherwise(tmp_path):
 def test_silence_is_learned_at_both_ends(tmp_path):
     """Frames after the last unit are silence as those before the first."""
     cuts = statistics_cuts()
-    trainer = make_trainer((cuts, cuts), tmp_path, silence=True)
+    algorithm = make_trainer((cuts, cuts), tmp_path, silence=True).algorithm
     labels = {}
-    for _, num_frames, targets, _ in trainer._batches(0, trainer.aligned, "estimator"):
-        labels.update(zip(num_frames.tolist(), targets.unit.tolist()))
+    for batch in algorithm.batches.epoch(0, algorithm.aligned, "estimator"):
+        labels.update(zip(batch.num_frames.tolist(), batch.targets.unit.tolist()))
     assert labels[9] == [4, 4, 0, 0, 0, 0, 4, 4, 4]
 
 
@@ -527,6 +531,7 @@ def test_silence_is_learned_at_both_ends(tmp_path):
         {"prior": ""},
         {"topology": "single"},
         {"relabel_after": 3},
+        {"algorithm": "annealing"},
     ],
 )
 def test_settings_that_do_not_exist_are_refused(wrong):

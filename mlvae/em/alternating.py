@@ -1,0 +1,138 @@
+"""The paper's alternating training of ML-VAE (its Algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from lhotse import CutSet
+
+from mlvae.data.dataset import UnitDataset
+from mlvae.em.algorithm import Algorithm
+from mlvae.em.confusion import estimate_confusions
+from mlvae.em.epochs import boundary_epoch, estimator_epoch, generator_epoch
+from mlvae.em.estep import EStepResult, search_compiler
+from mlvae.em.settings import TrainConfig
+from mlvae.em.targets import pack_spans, unpack_spans
+from mlvae.fsa import UnitSpan
+from mlvae.nn import MlVae
+
+
+class Alternating(Algorithm):
+    """An epoch of each module in turn, with the E-step before the speech generator's.
+
+    One iteration: an epoch of the phoneme estimator towards the aligned canonical units, an epoch
+    of the boundary detector towards the aligned boundaries, the E-step over the whole training
+    set, and an epoch of the speech generator towards the E-step's correctness. The pseudo labels
+    B-bar and c-tilde come from the tier ``fa``; no truth is read.
+
+    The four parts are methods, and so is the E-step that relabels (:meth:`hear`): a variant
+    replaces one of them and adds its own modules and learners.
+
+    Attributes:
+        targets: what the estimator is trained towards, spans by cut id.
+        estep: the search over the training cuts.
+    """
+
+    def __init__(
+        self,
+        model: MlVae,
+        cuts: CutSet,
+        dataset: UnitDataset,
+        config: TrainConfig,
+        device: torch.device,
+        seed: int,
+    ) -> None:
+        super().__init__(model, cuts, dataset, config, device, seed)
+        self.targets: dict[str, Sequence[UnitSpan]] = self.aligned
+        self.estep = self.new_search()
+
+    def iterate(self, iteration: int) -> dict[str, float]:
+        """Train for one iteration."""
+        self.set_learning_rate(iteration)
+        scalars = self.train_estimator(3 * iteration)
+        scalars.update(self.train_boundary(3 * iteration + 1))
+        assignments = self.search()
+        scalars.update(self.train_generator(3 * iteration + 2, assignments))
+        relabels = 0 < self.config.relabel_after <= iteration + 1
+        if relabels or 0 < self.config.estimate_after <= iteration + 1:
+            heard = self.hear(assignments)
+            scalars["flag_rate/heard"] = heard.flag_rate
+            if relabels:
+                scalars["changed_units"] = self.relabel(heard)
+            self.estimate(self.targets if relabels else heard.spans)
+        scalars["path_score/train"] = assignments.score
+        scalars["flag_rate/train"] = assignments.flag_rate
+        return scalars
+
+    def train_estimator(self, epoch: int) -> dict[str, float]:
+        """Train the phoneme estimator; also the place for estimators that go with it."""
+        self.model.eval()
+        batches = self.batches.epoch(epoch, self.targets, "estimator")
+        return estimator_epoch(self.learners["estimator"], batches, self.config)
+
+    def train_boundary(self, epoch: int) -> dict[str, float]:
+        """Train the boundary detector towards B-bar."""
+        self.model.eval()
+        batches = self.batches.epoch(epoch, self.aligned, "boundary")
+        return boundary_epoch(self.learners["boundary"], batches, self.config, self.boundary_prior)
+
+    def search(self) -> EStepResult:
+        """The E-step: hard assignments of all training cuts."""
+        return self.estep.run(self.model, self.config.decoding, self.device)
+
+    def train_generator(self, epoch: int, assignments: EStepResult) -> dict[str, float]:
+        """Train the speech generator towards the E-step's correctness."""
+        self.model.eval()
+        batches = self.batches.epoch(epoch, assignments.spans, "generator")
+        return generator_epoch(self.learners["generator"], self.model, batches, self.config)
+
+    def hear(self, assignments: EStepResult) -> EStepResult:
+        """The assignments that relabel: those of the iteration's search.
+
+        A variant may search once more, with unit posteriors of other estimators; see the argument
+        ``units`` of :meth:`mlvae.em.estep.EStep.run`.
+        """
+        return assignments
+
+    def relabel(self, assignments: EStepResult) -> float:
+        """Take over what was heard as targets; return the share of units that changed."""
+        before = self.targets
+        self.targets = {cut_id: before[cut_id] for cut_id in before}
+        self.targets.update(assignments.spans)
+        changed = total = 0
+        for cut_id, spans in assignments.spans.items():
+            old = [span.heard for span in before[cut_id] if span.kind == "unit"]
+            new = [span.heard for span in spans if span.kind == "unit"]
+            changed += sum(a != b for a, b in zip(old, new))
+            total += len(new)
+        self.set_prior(self.targets)
+        return changed / max(total, 1)
+
+    def estimate(self, spans: Mapping[str, Sequence[UnitSpan]]) -> None:
+        """Estimate the rate of mispronunciations and the confusion table, and search with them."""
+        correctness, confusion = estimate_confusions(spans, self.model.num_units)
+        self.model.log_correctness.copy_(correctness)
+        self.model.log_confusion.copy_(confusion)
+        self._use_estimates()
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The targets, once they are no longer those of the alignment."""
+        if self.targets is self.aligned:
+            return {}
+        return {"targets": pack_spans(self.targets, self._cut_ids())}
+
+    def restore(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Take over targets, and search with the model's confusion table."""
+        if "targets" in tensors:
+            self.targets = unpack_spans(tensors["targets"], self._cut_ids())
+        if "targets" in tensors or self.config.estimate_after:
+            self._use_estimates()
+
+    def _cut_ids(self) -> list[str]:
+        return [cut.id for cut in self.cuts]
+
+    def _use_estimates(self) -> None:
+        """Search with the model's confusion table as it is now."""
+        self.compiler = search_compiler(self.model, self.config.topology)
+        self.estep.use(self.compiler)

@@ -1,0 +1,93 @@
+"""Batches of the training set, with frame-level targets written out from spans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from lhotse import CutSet
+from tqdm import tqdm
+
+from mlvae.data.dataset import UnitDataset, make_sampler
+from mlvae.em.targets import FrameTargets, frame_targets
+from mlvae.fsa import UnitSpan
+from mlvae.nn import MlVae
+from mlvae.nn.layers import frame_mask
+
+
+@dataclass
+class Batch:
+    """One batch, on the device of training.
+
+    Attributes:
+        cut_ids: ids of the B cuts.
+        features: float (B, T, F), scaled; padding is zero.
+        num_frames: int64 (B,).
+        targets: by frame, (B, T) each.
+        mask: bool (B, T), frames that count.
+    """
+
+    cut_ids: list[str]
+    features: torch.Tensor
+    num_frames: torch.Tensor
+    targets: FrameTargets
+    mask: torch.Tensor
+
+
+class TrainingBatches:
+    """Epochs over training cuts; what an epoch holds depends on its number and the seed alone.
+
+    Args:
+        model: scales the features, and says how units and states are numbered.
+        cuts: training cuts with features.
+        dataset: gives their features.
+        max_frames: largest batch, in frames with padding.
+        seed: of the order.
+        device: where batches go.
+    """
+
+    def __init__(
+        self,
+        model: MlVae,
+        cuts: CutSet,
+        dataset: UnitDataset,
+        max_frames: int,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        self.model = model
+        self.cuts = cuts
+        self.dataset = dataset
+        self.max_frames = max_frames
+        self.seed = seed
+        self.device = device
+
+    def epoch(
+        self, number: int, spans: Mapping[str, Sequence[UnitSpan]], description: str
+    ) -> Iterator[Batch]:
+        """Each cut that has spans once, in an order of this epoch's own.
+
+        Args:
+            number: of the epoch; another one has another order.
+            spans: targets by cut id; cuts without are left out.
+            description: what the progress bar says.
+        """
+        cuts = self.cuts.filter(lambda cut: cut.id in spans).to_eager()
+        sampler = make_sampler(cuts, self.max_frames, shuffle=True, seed=self.seed)
+        sampler.set_epoch(number)
+        with tqdm(total=len(cuts), desc=description, unit="cut", leave=False, disable=None) as bar:
+            for batch_cuts in sampler:
+                batch = self.dataset[batch_cuts]
+                num_frames = batch["num_frames"].to(self.device)
+                features = self.model.scale(batch["features"].to(self.device))
+                targets = frame_targets(
+                    [spans[cut_id] for cut_id in batch["cut_ids"]],
+                    batch["num_frames"],
+                    self.model.num_units,
+                    self.model.states_per_unit,
+                    self.model.silence,
+                ).to(self.device)
+                mask = frame_mask(num_frames, features.shape[1])
+                yield Batch(batch["cut_ids"], features, num_frames, targets, mask)
+                bar.update(len(batch_cuts))

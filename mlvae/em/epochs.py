@@ -1,0 +1,150 @@
+"""The M-step: an epoch of each module of ML-VAE over batches with targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+from mlvae.em.batches import Batch
+from mlvae.em.losses import boundary_loss, estimator_loss, generator_loss
+from mlvae.em.settings import TrainConfig
+from mlvae.nn import MlVae
+
+
+class Learner:
+    """A module with its Adam optimizer.
+
+    Args:
+        module: to train.
+        config: learning rate and largest gradient norm.
+    """
+
+    def __init__(self, module: nn.Module, config: TrainConfig) -> None:
+        self.module = module
+        self.optimizer = torch.optim.Adam(module.parameters(), lr=config.learning_rate)
+        self.gradient_clip = config.gradient_clip
+
+    def step(self, loss: torch.Tensor) -> None:
+        """Move the module's parameters one step down the loss."""
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.update()
+
+    def update(self) -> None:
+        """Move the module's parameters by the gradients that they have."""
+        if self.gradient_clip > 0:
+            nn.utils.clip_grad_norm_(self.module.parameters(), self.gradient_clip)
+        self.optimizer.step()
+
+
+class Means:
+    """Means of losses over the batches of an epoch, kept on the device until the end."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, list[torch.Tensor]] = {}
+
+    def add(self, **values: torch.Tensor) -> None:
+        """Take over the losses of a batch, scalars."""
+        for name, value in values.items():
+            self._values.setdefault(name, []).append(value.detach())
+
+    def result(self) -> dict[str, float]:
+        """Means by name, as ``loss/NAME``."""
+        return {
+            f"loss/{name}": float(torch.stack(values).mean())
+            for name, values in self._values.items()
+        }
+
+
+def estimator_epoch(
+    learner: Learner, batches: Iterable[Batch], config: TrainConfig, name: str = "estimator"
+) -> dict[str, float]:
+    """Train a phoneme estimator towards the batches' units; returns ``loss/NAME``."""
+    means = Means()
+    learner.module.train()
+    for batch in batches:
+        log_probs = learner.module(batch.features, batch.num_frames)
+        loss = estimator_loss(log_probs, batch.targets.column, config.label_smoothing)
+        learner.step(loss)
+        means.add(**{name: loss})
+    learner.module.eval()
+    return means.result()
+
+
+def boundary_epoch(
+    learner: Learner, batches: Iterable[Batch], config: TrainConfig, prior: tuple[float, float]
+) -> dict[str, float]:
+    """Train the boundary detector towards the batches' starts; returns ``loss/boundary``.
+
+    Args:
+        learner: of the boundary detector.
+        batches: of an epoch.
+        config: weight of the KL.
+        prior: alpha and beta of p(eta).
+    """
+    means = Means()
+    learner.module.train()
+    for batch in batches:
+        alpha, beta = learner.module(batch.features, batch.num_frames)
+        loss = boundary_loss(
+            alpha, beta, batch.targets.boundary, batch.mask, prior, config.boundary_kl_weight
+        )
+        learner.step(loss)
+        means.add(boundary=loss)
+    learner.module.eval()
+    return means.result()
+
+
+def generator_epoch(
+    learner: Learner, model: MlVae, batches: Iterable[Batch], config: TrainConfig
+) -> dict[str, float]:
+    """Train the speech generator towards the batches' correctness (Eq. loss_h).
+
+    Args:
+        learner: of the speech generator.
+        model: gives the posteriors of the other two modules, which are not trained.
+        batches: of an epoch.
+        config: weights of the losses, and what selects the component.
+
+    Returns:
+        ``loss/reconstruction``, ``loss/kl`` and ``loss/correctness``.
+    """
+    means = Means()
+    learner.module.train()
+    for batch in batches:
+        output = learner.module(
+            batch.features, batch.num_frames, *generator_inputs(model, batch, config)
+        )
+        loss, parts = generator_loss(
+            output,
+            batch.features,
+            batch.targets.mispronounced,
+            batch.mask,
+            config.generator_kl_weight,
+            config.correctness_weight,
+        )
+        learner.step(loss)
+        means.add(**parts)
+    learner.module.eval()
+    return means.result()
+
+
+def generator_inputs(
+    model: MlVae, batch: Batch, config: TrainConfig
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What the other two modules tell the speech generator of a batch, without gradients.
+
+    Returns:
+        The unit that selects the component, int64 (B, T); posteriors of units, (B, T, N); and the
+        mean of q(b_t = 1), (B, T).
+    """
+    with torch.no_grad():
+        log_probs = model.estimator(batch.features, batch.num_frames)
+        alpha, beta = model.boundary(batch.features, batch.num_frames)
+    unit_probs = model.unit_probs(log_probs)
+    unit = unit_probs.argmax(dim=2)
+    if config.component_unit == "canonical":
+        unit = torch.where(batch.targets.unit >= 0, batch.targets.unit, unit)
+    return unit, unit_probs, alpha / (alpha + beta)

@@ -1,0 +1,104 @@
+"""How ML-VAE is trained: what a configuration file may say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mlvae.em.estep import Decoding
+
+
+@dataclass
+class CrossFitConfig:
+    """Estimators beside the main one that judge what they have not learned, for relabelling.
+
+    Attributes:
+        folds: how many; 0 lets the main estimator judge.
+        by: what is divided into folds: each ``recording`` or each ``speaker``.
+    """
+
+    folds: int = 0
+    by: str = "recording"
+
+    def __post_init__(self) -> None:
+        if self.folds < 0 or self.folds == 1:
+            raise ValueError(f"folds must be 0 or at least 2, not {self.folds}")
+        if self.by not in ("recording", "speaker"):
+            raise ValueError(f"by must be recording or speaker, not {self.by!r}")
+
+
+@dataclass
+class TrainConfig:
+    """How ML-VAE is trained; the defaults are those of the paper-size configuration.
+
+    Attributes:
+        algorithm: what an outer iteration does: ``alternating`` (the paper's Algorithm 1).
+        iterations: outer iterations.
+        max_frames: largest batch, in frames with padding.
+        learning_rate: of Adam, one optimizer a module.
+        final_learning_rate: reached in the last iteration by equal factors; 0 keeps it constant.
+        gradient_clip: largest gradient norm a module; 0 for no limit.
+        boundary_kl_weight: lambda_b.
+        boundary_prior_strength: alpha + beta of the boundary prior, whose mean is units a frame.
+        generator_kl_weight: lambda_r.
+        correctness_weight: lambda_l.
+        component_unit: what selects the Gaussian component in training: ``estimated`` (argmax of
+            the phoneme estimator, the paper) or ``canonical`` (the aligned canonical unit).
+        prior: p(c) from ``frames`` of the training alignment or from ``counts`` of units.
+        corruption_rate: share of validation units corrupted to choose the epoch.
+        patience: stop after this many iterations without a better epoch; 0 for never.
+        decoding: how posteriors become scores, in training and afterwards.
+        topology: ``ml`` (the paper) or ``substitution``, of the E-step.
+        states_per_unit: states that the estimator tells apart in a unit.
+        relabel_after: after this many iterations the estimator's targets are what the E-step heard
+            instead of the canonical units, and the rate of mispronunciations and the confusion
+            table are re-estimated from it; 0 for never (the paper).
+        estimate_after: after this many iterations the rate and the table are re-estimated in every
+            iteration, also before relabelling; 0 for when relabelling.
+        crossfit: who judges for relabelling and re-estimation.
+        label_smoothing: share of a target's probability that is spread over all outputs.
+    """
+
+    algorithm: str = "alternating"
+    iterations: int = 50
+    max_frames: int = 2000
+    learning_rate: float = 1e-3
+    final_learning_rate: float = 0.0
+    gradient_clip: float = 5.0
+    boundary_kl_weight: float = 0.01
+    boundary_prior_strength: float = 10.0
+    generator_kl_weight: float = 1.0
+    correctness_weight: float = 0.001
+    component_unit: str = "estimated"
+    prior: str = "frames"
+    corruption_rate: float = 0.2
+    patience: int = 0
+    decoding: Decoding = field(default_factory=Decoding)
+    topology: str = "ml"
+    states_per_unit: int = 1
+    relabel_after: int = 0
+    estimate_after: int = 0
+    crossfit: CrossFitConfig = field(default_factory=CrossFitConfig)
+    label_smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.algorithm != "alternating":
+            raise ValueError(f"algorithm must be alternating, not {self.algorithm!r}")
+        if self.iterations < 1:
+            raise ValueError(f"iterations must be at least 1, not {self.iterations}")
+        if self.topology not in ("ml", "substitution"):
+            raise ValueError(f"topology must be ml or substitution, not {self.topology!r}")
+        for name in ("relabel_after", "estimate_after"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be below 0, but is {getattr(self, name)}")
+            if getattr(self, name) and self.topology != "substitution":
+                raise ValueError(f"{name} goes with topology substitution, not {self.topology!r}")
+        if self.crossfit.folds and not (self.relabel_after or self.estimate_after):
+            raise ValueError("crossfit has nothing to do without relabel_after or estimate_after")
+        if not 0 <= self.label_smoothing < 1:
+            raise ValueError(f"label_smoothing must be within 0 and 1, not {self.label_smoothing}")
+        if self.component_unit not in ("estimated", "canonical"):
+            raise ValueError(
+                f"component_unit must be estimated or canonical, not {self.component_unit!r}"
+            )
+        if self.prior not in ("frames", "counts"):
+            raise ValueError(f"prior must be frames or counts, not {self.prior!r}")
