@@ -1,8 +1,8 @@
 """The phone set of L2-ARCTIC: ARPAbet without stress, folded to what its annotators can tell apart.
 
 Of the 39 phones of the CMU dictionary ``ao`` and ``zh`` become ``aa`` and ``sh``, which leaves 37;
-with silence (``sil``, also spelt ``sp``) and sounds that no phone describes (``err``, ``spn``) there
-are 39 symbols. The annotators' ``ax`` is the dictionary's unstressed ``ah``.
+with silence (``sil``, also spelt ``sp``) and sounds that no phone describes (``err``, ``spn``)
+there are 39 symbols. The annotators' ``ax`` is the dictionary's unstressed ``ah``.
 """
 
 from __future__ import annotations

@@ -1,0 +1,311 @@
+"""Stage 0 on L2-ARCTIC: manifests without truth, the truth, and what was made of the annotation.
+
+Written to the corpus folder, besides what every corpus has (``manifests``, ``truth.jsonl.gz``,
+``corpus.json``): ``annotation.json``, numbers of labels by error type before and after folding,
+and ``repairs.jsonl``, a line for each thing that was read otherwise than it is written. Recordings
+stay where they are; the manifests resample them to `SAMPLING_RATE` when they are read.
+
+A cut's supervision has ``custom["units"]`` (phones; with pieces they come in stage 2), ``words``,
+``word_of_unit`` and ``pronunciations``: by word a list of pronunciations, lists of phones, the
+first being the one in ``units``. Protocol annotation has ``units`` alone: its silence is of no
+word.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from lhotse import MonoCut, SupervisionSegment
+from tqdm import tqdm
+
+from mlvae.data.clips import SkipReport, file_recording
+from mlvae.data.l2arctic_corpus import (
+    SPEAKERS,
+    TEST,
+    VALID,
+    Utterance,
+    UtteranceError,
+    UtteranceFiles,
+    read_utterance,
+)
+from mlvae.data.l2arctic_truth import UtteranceTruth, annotation_truth, phone_truth, word_truth
+from mlvae.data.lexicon import Lexicon, words_of_text
+from mlvae.data.manifests import SPLITS, write_json, write_manifest
+from mlvae.stage import atomic_path
+
+SAMPLING_RATE = 16000
+
+
+@dataclass(frozen=True)
+class CorpusOptions:
+    """What fixes the corpus folder, together with the tree it is made from.
+
+    Attributes:
+        title: heading of tables.
+        synthetic: whether the speech was simulated.
+        protocol: ``text`` or ``annotation``.
+        unit: ``phone`` or ``bpe`` (pieces of words, protocol text only).
+        unknown_words: ``stop`` or ``skip``.
+        split: ``official``, or ``speaker:<NAME>``: that one is test, those of `VALID` are valid.
+        num_utterances: of the annotated ones, drawn evenly from the speakers; None: all.
+        seed: of the drawing.
+
+    Raises:
+        ValueError: if a choice is none of these, or pieces are wanted of the annotation.
+    """
+
+    title: str = "L2-ARCTIC"
+    synthetic: bool = False
+    protocol: str = "text"
+    unit: str = "phone"
+    unknown_words: str = "stop"
+    split: str = "official"
+    num_utterances: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for value, choices in (
+            (self.protocol, ("text", "annotation")),
+            (self.unit, ("phone", "bpe")),
+            (self.unknown_words, ("stop", "skip")),
+        ):
+            if value not in choices:
+                raise ValueError(f"{value!r} is none of {', '.join(choices)}")
+        if self.unit == "bpe" and self.protocol == "annotation":
+            raise ValueError("pieces are of the text: unit bpe goes with protocol text alone")
+        kind, _, speaker = self.split.partition(":")
+        if self.split != "official" and (kind != "speaker" or speaker not in SPEAKERS):
+            raise ValueError(
+                f"no split {self.split!r}; there are official and speaker:<NAME> of "
+                f"{' '.join(sorted(SPEAKERS))}"
+            )
+        if self.num_utterances is not None and self.num_utterances < 1:
+            raise ValueError(f"{self.num_utterances} utterances asked for, at least 1 is needed")
+
+    def split_of(self, speaker: str) -> str:
+        """The split of a speaker of `SPEAKERS`."""
+        test = TEST if self.split == "official" else (self.split.partition(":")[2],)
+        return "test" if speaker in test else "valid" if speaker in VALID else "train"
+
+
+@dataclass
+class _Corpus:
+    """What has been made so far."""
+
+    cuts: dict[str, list[MonoCut]] = field(default_factory=lambda: {s: [] for s in SPLITS})
+    truth: list[SupervisionSegment] = field(default_factory=list)
+    counts: dict[str, Counter] = field(
+        default_factory=lambda: {
+            name: Counter() for name in ("labels", "folded", "units", "repairs")
+        }
+    )
+    repairs: list[dict] = field(default_factory=list)
+    unknown: Counter = field(default_factory=Counter)
+
+
+def choose(utterances: Sequence[UtteranceFiles], count: int, seed: int) -> list[UtteranceFiles]:
+    """Some utterances, drawn at random, as evenly from the speakers as can be; in their order."""
+    ranked = []
+    for speaker in sorted({files.speaker for files in utterances}):
+        mine = [files for files in utterances if files.speaker == speaker]
+        random.Random(f"{seed}/choose/{speaker}").shuffle(mine)
+        ranked += [(place, files.id) for place, files in enumerate(mine)]
+    chosen = {name for _, name in sorted(ranked)[:count]}
+    return [files for files in utterances if files.id in chosen]
+
+
+def build_corpus(
+    utterances: Sequence[UtteranceFiles],
+    data_dir: Path,
+    options: CorpusOptions,
+    lexicon: Lexicon | None,
+    report: SkipReport,
+) -> dict[str, dict[str, float]]:
+    """Read utterances and write the corpus folder.
+
+    Args:
+        utterances: of `list_corpus`.
+        data_dir: the corpus folder.
+        options: what to make of them.
+        lexicon: needed for phones of the text.
+        report: where each utterance is done or skipped, with the file (and time) and reason.
+
+    Returns:
+        Counts by split: utterances, units, recordings, speakers, seconds.
+
+    Raises:
+        ValueError: if words are not in the lexicon and the policy is to stop (they are then listed
+            in ``unknown_words.txt``), or nothing is left.
+    """
+    data_dir = Path(data_dir).resolve()  # manifests must work from any folder
+    chosen = [files for files in utterances if _known_speaker(files, report)]
+    if options.num_utterances is not None:
+        chosen = choose(chosen, options.num_utterances, options.seed)
+    made = _Corpus()
+    for files in tqdm(chosen, desc="read L2-ARCTIC", unit="utt", mininterval=1.0):
+        try:
+            _add(made, read_utterance(files, options.protocol == "text"), options, lexicon)
+        except UtteranceError as error:
+            report.skip(files.id, str(error), place=str(error.place))
+        else:
+            report.done()
+    if made.unknown and options.unknown_words == "stop":
+        raise ValueError(_unknown_words(made.unknown, data_dir))
+    if not made.truth:
+        raise ValueError("no utterance can be used")
+    counts = _counts(made)
+    _write(data_dir, made, options, counts)
+    return counts
+
+
+def _known_speaker(files: UtteranceFiles, report: SkipReport) -> bool:
+    if files.speaker in SPEAKERS:
+        return True
+    report.skip(files.id, f"no speaker of the corpus: {files.speaker}", str(files.annotation))
+    return False
+
+
+def _add(
+    made: _Corpus, utterance: Utterance, options: CorpusOptions, lexicon: Lexicon | None
+) -> None:
+    files = utterance.files
+    words = words_of_text(utterance.text)
+    custom: dict = {}
+    if options.protocol == "annotation":
+        truth = annotation_truth(utterance)
+    elif options.unit == "bpe":
+        try:
+            truth = word_truth(utterance, words)
+        except ValueError as error:
+            raise UtteranceError(str(error), files.annotation) from None
+        custom = {"words": words}
+    else:
+        found = [lexicon.find(word) for word in words]
+        unknown = sorted({word for word, known in zip(words, found) if not known})
+        made.unknown.update(unknown)
+        if unknown:
+            reason = f"not in the lexicon: {', '.join(unknown)}"
+            raise UtteranceError(reason, files.transcript)
+        truth = phone_truth(utterance, list(zip(words, found)))
+        custom = {
+            "words": words,
+            "word_of_unit": [unit.word for unit in truth.units],
+            "pronunciations": [[list(phones) for phones in known] for known in found],
+        }
+    if options.unit == "phone":
+        custom = {"units": [unit.canonical for unit in truth.units], **custom}
+    split = options.split_of(files.speaker)
+    made.cuts[split].append(_cut(utterance, custom))
+    made.truth.append(truth.supervision(utterance, split))
+    made.repairs += [
+        {"id": files.id, "place": str(files.annotation), **asdict(repair)}
+        for repair in utterance.repairs
+    ]
+    _count(made.counts, utterance, truth)
+
+
+def _cut(utterance: Utterance, custom: dict) -> MonoCut:
+    files = utterance.files
+    recording = file_recording(
+        files.id, files.wav.resolve(), utterance.num_samples, utterance.sampling_rate
+    )
+    if utterance.sampling_rate != SAMPLING_RATE:
+        recording = recording.resample(SAMPLING_RATE)
+    spoken = utterance.text or " ".join(word.label for word in utterance.tier_words)
+    supervision = SupervisionSegment(
+        id=files.id,
+        recording_id=files.id,
+        start=0.0,
+        duration=recording.duration,
+        text=spoken,
+        language="English",
+        speaker=files.speaker,
+        gender=SPEAKERS[files.speaker]["gender"],
+        custom={**custom, "accent": SPEAKERS[files.speaker]["accent"]},
+    )
+    return MonoCut(
+        id=files.id,
+        start=0.0,
+        duration=recording.duration,
+        channel=0,
+        supervisions=[supervision],
+        recording=recording,
+    )
+
+
+_NAMES = {"": "correct", "s": "substitutions", "d": "deletions", "a": "additions"}
+
+
+def _count(counts: dict[str, Counter], utterance: Utterance, truth: UtteranceTruth) -> None:
+    for segment in utterance.segments:
+        silent = segment.canonical == segment.perceived == "sil"
+        kind = "silence" if silent else _NAMES[segment.tag]
+        counts["labels"][kind] += 1
+        if segment.canonical == segment.perceived:
+            kind = "silence" if silent else "correct"
+        counts["folded"][kind] += 1
+    counts["units"].update(_NAMES[unit.error] for unit in truth.units)
+    counts["units"]["not annotated"] += sum(not unit.annotated for unit in truth.units)
+    for name in ("additions", "unplaced"):
+        counts["units"][f"{name} apart"] += len(getattr(truth, name))
+    counts["units"]["words excused"] += len(truth.excused)
+    counts["repairs"].update(repair.kind for repair in utterance.repairs)
+
+
+def _unknown_words(unknown: Counter, data_dir: Path) -> str:
+    path = data_dir / "unknown_words.txt"
+    with atomic_path(path) as temporary:
+        temporary.write_text("".join(f"{word}\n" for word in sorted(unknown)), encoding="utf-8")
+    return (
+        f"{len(unknown)} words are not in the lexicon: {', '.join(sorted(unknown))} (also in "
+        f"{path}); give their pronunciations with --lexicon FILE, or leave their utterances out "
+        f"with --unknown-words skip"
+    )
+
+
+def _counts(made: _Corpus) -> dict[str, dict[str, float]]:
+    units = Counter({split: 0 for split in SPLITS})
+    for item in made.truth:
+        units[item.custom["split"]] += len(item.alignment["canonical"])
+    return {
+        split: {
+            "utterances": len(cuts),
+            "units": units[split],
+            "recordings": len(cuts),
+            "speakers": len({cut.supervisions[0].speaker for cut in cuts}),
+            "seconds": round(sum(cut.duration for cut in cuts), 3),
+        }
+        for split, cuts in made.cuts.items()
+    }
+
+
+def _write(
+    data_dir: Path, made: _Corpus, options: CorpusOptions, counts: dict[str, dict[str, float]]
+) -> None:
+    """``corpus.json`` comes last: a run that is killed leaves no corpus that looks whole."""
+    manifests = {split: data_dir / "manifests" / f"cuts_{split}.jsonl.gz" for split in SPLITS}
+    truth_path, corpus_path = data_dir / "truth.jsonl.gz", data_dir / "corpus.json"
+    for path in (corpus_path, truth_path, data_dir / "unknown_words.txt", *manifests.values()):
+        path.unlink(missing_ok=True)
+    for split in SPLITS:
+        write_manifest(manifests[split], made.cuts[split])
+    write_manifest(truth_path, made.truth)
+    _write_lines(data_dir / "repairs.jsonl", made.repairs)
+    annotation = {name: dict(sorted(counter.items())) for name, counter in made.counts.items()}
+    write_json(data_dir / "annotation.json", annotation)
+    about = {**asdict(options), "num_utterances": len(made.truth)}
+    write_json(
+        corpus_path,
+        {"corpus": "l2arctic", **about, "sampling_rate": SAMPLING_RATE, "counts": counts},
+    )
+
+
+def _write_lines(path: Path, records: Iterable[dict]) -> None:
+    with atomic_path(path) as temporary:
+        lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
+        temporary.write_text("".join(lines), encoding="utf-8")
