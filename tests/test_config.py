@@ -7,6 +7,7 @@ import pytest
 
 from mlvae.config import SYSTEMS, RecipeConfig, SystemConfig, load_config
 from mlvae.em import Decoding, TrainConfig
+from mlvae.em.settings import CrossFitConfig
 
 CONF = Path(__file__).resolve().parents[1] / "recipes" / "audiomnist" / "conf"
 
@@ -24,7 +25,8 @@ def test_what_a_file_leaves_out_has_its_default(tmp_path):
             "ml_vae:\n  train: {decoding: {acoustic_scale: 0.5}, learning_rate: 1.0e-2}\n"
             "  model: {generator: {num_variants: 1}}\n"
             "align:\n  model:\n    context: 2\n"
-            "ml_vae_sub:\n  train: {label_smoothing: 0.1}\n  edges: posterior\n",
+            "ml_vae_sub:\n  train: {label_smoothing: 0.1, relabel_after: 9, estimate_after: 2, "
+            "crossfit: {folds: 4, by: speaker}}\n  edges: posterior\n",
         )
     )
     expected = RecipeConfig()
@@ -33,6 +35,9 @@ def test_what_a_file_leaves_out_has_its_default(tmp_path):
     expected.ml_vae.model.generator.num_variants = 1
     expected.align.model.context = 2
     expected.ml_vae_sub.train.label_smoothing = 0.1
+    expected.ml_vae_sub.train.relabel_after = 9
+    expected.ml_vae_sub.train.estimate_after = 2
+    expected.ml_vae_sub.train.crossfit = CrossFitConfig(4, "speaker")
     expected.ml_vae_sub.edges = "posterior"
     assert expected.ml_vae_sub.train.topology == "substitution"
     assert config == expected
@@ -57,6 +62,9 @@ def test_reading_twice_does_not_mix_files(tmp_path):
         ("ml_vae_sub: {train: {topology: circle}}\n", "topology must be"),
         ("ml_vae: {train: {relabel_after: 3}}\n", "relabel_after goes with"),
         ("ml_vae_sub: {calibration: {scales: [0.1, wide]}}\n", "scales"),
+        ("ml_vae_sub: {train: {crossfit: {folds: 1}}}\n", "folds must be 0 or at least 2"),
+        ("ml_vae_sub: {train: {crossfit: {folds: 4}}}\n", "crossfit has nothing to do"),
+        ("ml_vae_sub: {calibration: {corruption_rate: 0}}\n", "corruption_rate must be within"),
         ("ml_vae_sub: {edges: narrow}\n", "edges must be one of path, posterior, aligner"),
         ("deltas: perhaps\n", "deltas"),
         ("ml_vae: [1\n", "some.yaml"),
