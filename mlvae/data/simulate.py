@@ -141,9 +141,7 @@ def _build(plan: Plan, folder: Path, seed: int, num_jobs: int) -> dict:
             "language": speaker.language,
             "voice": f"en-us+{speaker.variant}",
             "habits": {
-                f"{canonical},{perceived}": round(
-                    plan.rates[speaker.name][canonical, perceived], 3
-                )
+                f"{canonical},{perceived}": round(plan.rates[speaker.name][canonical, perceived], 3)
                 for canonical, perceived in plan.habits[speaker.name]
             },
         }
@@ -200,7 +198,12 @@ def _start() -> subprocess.Popen:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(paths),
+            "OMP_NUM_THREADS": "1",  # it forks, and does so more safely without threads
+            "OPENBLAS_NUM_THREADS": "1",
+        },
     )
 
 

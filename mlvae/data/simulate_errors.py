@@ -195,6 +195,9 @@ def mispronounce(
 
     Returns:
         The segments in order; those of one word stand together.
+
+    Raises:
+        ValueError: if nothing of the sentence would be spoken.
     """
     outcomes: dict[str, list[tuple[str, float]]] = {}
     for (canonical, perceived), rate in rates.items():
@@ -205,7 +208,7 @@ def mispronounce(
             perceived = _outcome(outcomes.get(fold(phone), []), rng)
             segments.append(_segment(index, phone, perceived, rng))
     if all(segment.spoken is None for segment in segments):
-        raise ValueError("every phone of the sentence would be deleted")
+        raise ValueError("every phone of the sentence is deleted")
     for phone, rate in outcomes.get("+", []):
         if rng.random() < rate:
             places = _places(segments, phone)

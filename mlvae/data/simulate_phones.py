@@ -1,10 +1,11 @@
-"""Phone strings for espeak-ng, and their times from its phoneme events.
+"""Phone strings as espeak-ng is to be given them.
 
 A phone is an ARPAbet symbol, a vowel with its stress digit (``AH0``); ``err:x`` stands for a sound
 that English lacks, by espeak-ng's own name of it. espeak-ng adapts what it is given to its
-neighbours: it reduces vowels, taps ``t``, assimilates ``n`` to a velar, melts a final ``l`` or ``r`` into its vowel
-(so that it has no length) and links vowels with glides. The spelling below avoids what would make another phone of the 39 of it; `join_events` checks for
-every utterance that what was spoken is what was meant.
+neighbours: it reduces vowels, taps ``t``, assimilates ``n`` to a velar, melts a final ``l`` or
+``r`` into its vowel (so that it has no length) and links vowels with glides. The spelling below
+avoids what would make one of the 39 phones another; `mlvae.data.simulate_times.join_events` checks
+for every utterance that what was spoken is what was meant.
 
 Pure Python: the process that speaks should start quickly.
 """
@@ -65,17 +66,10 @@ ERR_VOWELS = ("A~", "O~")
 
 _EVENT_NAMES = {"AH": ("V", "@"), "ER": ("3:", "3"), "T": ("t2", "t"), "L": ("l", "l/2", "l/")}
 _STRESS = {"0": "", "1": "'", "2": ","}
-_STRESS_MARKS = "',%="
 _VELARS = frozenset(["K", "G", "NG"])
-_GLIDE = ";"  # between IY, IH or AY and a vowel
-_LINKING_R = ("r", "r-")  # between ER and a vowel
-_LIQUIDS = frozenset(["R", "L"])
-_RELEASE = "@-"  # a schwa of some 15 ms, no syllable
+LIQUIDS = frozenset(["R", "L"])
+RELEASE = "@-"  # a schwa of some 15 ms, no syllable
 _PAUSE = "_:"
-
-
-class PhoneMismatch(ValueError):
-    """espeak-ng has spoken other phones than it was given; the message says where."""
 
 
 def base(phone: str) -> str:
@@ -113,9 +107,9 @@ def _spell(phone: str, following: str | None, next_word: str | None) -> str:
         velar = base(following) in _VELARS or following.startswith("err:")
         # A word boundary keeps n from becoming ng.
         return sound + "||" if velar else sound
-    if symbol in _LIQUIDS and (after is None or not is_vowel(after)):
+    if symbol in LIQUIDS and (after is None or not is_vowel(after)):
         # Else it would only colour the end of the vowel before it, without a length of its own.
-        return sound + _RELEASE
+        return sound + RELEASE
     if symbol not in VOWELS:
         return sound
     stress = _STRESS[phone[-1:] if phone[-1:] in _STRESS else "0"]
@@ -148,54 +142,3 @@ def espeak_text(words: Sequence[Sequence[str]], pauses: Sequence[int]) -> str:
         if sounds:
             spelled.append("|".join(sounds))  # "|" keeps two sounds from being read as one
     return f"[[{' '.join(spelled)}]]"
-
-
-def join_events(
-    words: Sequence[Sequence[str]], events: Sequence[tuple[str, int]]
-) -> list[tuple[int, int]]:
-    """Find the phones in espeak-ng's phoneme events.
-
-    Glides that link a vowel to the next one belong to the first, and so does the release of a
-    liquid. Pauses separate; where they belong is left to the caller.
-
-    Args:
-        words: what was given to `espeak_text`.
-        events: name and sample index of every phoneme event, pauses included; the last one marks
-            the end of the speech.
-
-    Returns:
-        (start, end) of each phone in samples, in order; where a pause follows, the end lies
-        before it.
-
-    Raises:
-        PhoneMismatch: if there are more, fewer or other phones.
-    """
-    wanted = [phone for word in words for phone in word]
-    times: list[tuple[int, int]] = []
-    for index, (mark, start) in enumerate(events):
-        name = mark.lstrip(_STRESS_MARKS)
-        end = events[index + 1][1] if index + 1 < len(events) else start
-        if name.startswith("_"):
-            continue
-        expected = wanted[len(times)] if len(times) < len(wanted) else None
-        if expected is not None and name in event_names(expected):
-            times.append((start, end))
-        elif times and _links(name, wanted[len(times) - 1]):
-            times[-1] = (times[-1][0], end)
-        else:
-            raise PhoneMismatch(
-                f"espeak-ng spoke {name!r} as phone {len(times)}, where {expected or 'none'} was "
-                "to be"
-            )
-    if len(times) < len(wanted):
-        raise PhoneMismatch(f"espeak-ng spoke {len(times)} of {len(wanted)} phones")
-    return times
-
-
-def _links(name: str, previous: str) -> bool:
-    """Whether a sound is a glide or release that belongs to the phone before it."""
-    if base(previous) == "ER":
-        return name in _LINKING_R
-    if base(previous) in _LIQUIDS:
-        return name == _RELEASE
-    return name == _GLIDE and is_vowel(previous)

@@ -4,7 +4,7 @@ Run as ``python -m mlvae.data.simulate_voice`` with the work as JSON on standard
 JSON for each utterance comes back on standard output. espeak-ng carries state from one call to the
 next (see `mlvae.data.espeak_voice`), so each utterance is spoken by a fork of the process, which
 starts the library anew: its samples depend on nothing but its own settings (and on the builds of
-espeak-ng, numpy and scipy).
+espeak-ng and numpy).
 
 This module imports neither torch nor lhotse, so that starting it is cheap.
 """
@@ -16,23 +16,16 @@ import json
 import os
 import sys
 from dataclasses import asdict, dataclass
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import soundfile
-from scipy.signal import lfilter, resample_poly
 
 from mlvae.data.espeak_voice import _PITCH, _RANGE, _RATE, _UTF8, Voice
-from mlvae.data.simulate_phones import STOPS, PhoneMismatch, base, espeak_text, join_events
+from mlvae.data.simulate_phones import espeak_text
+from mlvae.data.simulate_times import close_gaps, join_events
 
 SAMPLING_RATE = 16000
-MAX_CLOSURE = 0.05
-"""Seconds of silence that count as a stop's closure where a pause goes before it."""
-MIN_PAUSE = 0.08
-"""A shorter silence between two phones (seconds) is no pause, but part of the second one."""
-MIN_SILENCE = 0.003
-"""Shorter runs of zero samples (seconds) are nothing: the waveform crosses zero there."""
 
 _PHONEMES = 0x100  # flag of espeak_Synth: [[...]] holds phoneme names
 _PHONEME_EVENT, _END_EVENT = 7, 5
@@ -120,11 +113,17 @@ class PhoneVoice(Voice):
         seed: of espeak-ng's own noise.
 
     Raises:
-        RuntimeError: if the library cannot be started or has no such voice.
+        RuntimeError: if the library cannot be started or has no such voice or variant.
     """
 
     def __init__(self, name: str, seed: int):
+        import espeakng_loader
+
         super().__init__(name, seed)
+        variant = name.partition("+")[2]  # espeak-ng leaves out one that it does not know
+        known = Path(espeakng_loader.get_data_path()) / "voices" / "!v" / variant
+        if variant and not known.is_file():
+            raise RuntimeError(f"espeak-ng has no variant {variant} of its voices")
         self.library.espeak_ng_SetPhonemeEvents(1, 0)
         self._events: list[tuple[str, int]] = []
 
@@ -139,7 +138,9 @@ class PhoneVoice(Voice):
             index += 1
         return super()._collect(samples, count, events)
 
-    def say_phones(self, text: str, rate: int, pitch: int, pitch_range: int):
+    def say_phones(
+        self, text: str, rate: int, pitch: int, pitch_range: int
+    ) -> tuple[np.ndarray, list[tuple[str, int]]]:
         """Speak ``[[...]]``.
 
         Returns:
@@ -162,67 +163,25 @@ class PhoneVoice(Voice):
         return np.concatenate(self._pieces), list(self._events)
 
 
-def silences(samples: np.ndarray, least: int) -> np.ndarray:
-    """Runs of at least ``least`` zero samples: (num_runs, 2), begins and ends (exclusive)."""
-    sounding = np.concatenate([[-1], np.flatnonzero(samples), [len(samples)]])
-    runs = np.stack([sounding[:-1] + 1, sounding[1:]], axis=1)
-    return runs[runs[:, 1] - runs[:, 0] >= least]
+def resample(samples: np.ndarray, ratio: float) -> tuple[np.ndarray, float]:
+    """Resample by the Fourier transform of the whole.
 
-
-def silence_before(runs: np.ndarray, start: int, tolerance: int) -> int:
-    """Where the silence that ends at a phone's event begins; ``start`` if there is none.
+    Plain numpy: importing scipy.signal would take longer than the rest of the process.
 
     Args:
-        runs: of `silences`.
-        start: the event's sample; it may lie a little after the first sample that sounds.
-        tolerance: how many samples a silence may end before the event.
-    """
-    index = int(np.searchsorted(runs[:, 0], start)) - 1  # the last one that begins before it
-    return int(runs[index, 0]) if index >= 0 and runs[index, 1] >= start - tolerance else start
-
-
-def close_gaps(
-    samples: np.ndarray, phones: list[str], times: list[tuple[int, int]], sampling_rate: int
-) -> list[tuple[int, int]]:
-    """Give the silences between phones to where they belong.
-
-    espeak-ng's event of a stop lies at its release; its closure, digital silence, comes before it
-    and is counted to the phone before. All silence that ends at a phone's event becomes part of
-    that phone, except that at the beginning and after a pause a stop gets `MAX_CLOSURE` at most
-    and other phones nothing.
-
-    Args:
-        samples: (num_samples,), silence being exact zeros.
-        phones: what was spoken.
-        times: (start, end) of each in samples; where the end lies before the next start, there is
-            a pause.
-        sampling_rate: in Hz.
+        samples: (num_samples,).
+        ratio: of the new sampling rate to the old one, met to one in a thousand.
 
     Returns:
-        (start, end) of each phone in samples; ends equal the next starts except at pauses.
-
-    Raises:
-        PhoneMismatch: if a phone has no length.
+        New samples (about ``num_samples * ratio``,) and the exact ratio.
     """
-    least = round(MIN_SILENCE * sampling_rate)
-    runs = silences(samples, least)
-    starts, ends = [], []
-    for index, (phone, (start, _)) in enumerate(zip(phones, times)):
-        begin = silent = silence_before(runs, start, least)
-        paused = index == 0 or (
-            times[index - 1][1] < start and start - silent > MIN_PAUSE * sampling_rate
-        )
-        if paused:
-            closure = round(MAX_CLOSURE * sampling_rate) if base(phone) in STOPS else 0
-            begin = max(silent, start - closure)
-        starts.append(begin)
-        if index:
-            ends.append(silent)
-    ends.append(silence_before(runs, times[-1][1], least))
-    for phone, start, end in zip(phones, starts, ends):
-        if end <= start:
-            raise PhoneMismatch(f"espeak-ng gave {phone} no length")
-    return list(zip(starts, ends))
+    # Zeros at the end, so that it does not run into the beginning; sizes that transform fast.
+    size = -(-(len(samples) + 256) // 4096) * 4096
+    new_size = round(size * ratio / 64) * 64
+    spectrum = np.fft.rfft(samples, size)
+    spectrum = np.pad(spectrum, (0, max(0, new_size // 2 + 1 - len(spectrum))))
+    made = np.fft.irfft(spectrum[: new_size // 2 + 1], new_size) * (new_size / size)
+    return made[: round(len(samples) * new_size / size)], new_size / size
 
 
 def speak_utterance(utterance: SpokenUtterance, seed: int, folder: Path) -> dict:
@@ -247,10 +206,9 @@ def speak_utterance(utterance: SpokenUtterance, seed: int, folder: Path) -> dict
     times = close_gaps(raw, phones, join_events(utterance.words, events), voice.sampling_rate)
 
     first, last = times[0][0], times[-1][1]
-    ratio = Fraction(SAMPLING_RATE / (voice.sampling_rate * utterance.warp))
-    ratio = ratio.limit_denominator(500)
-    speech = resample_poly(raw[first:last].astype(np.float64), ratio.numerator, ratio.denominator)
-    speech = lfilter([1.0, -utterance.tilt], [1.0], speech)
+    ratio = SAMPLING_RATE / (voice.sampling_rate * utterance.warp)
+    speech, ratio = resample(raw[first:last] / 32768.0, ratio)
+    speech[1:] -= utterance.tilt * speech[:-1]
     speech *= utterance.peak / np.abs(speech).max()
     level = np.sqrt(np.mean(speech**2)) * 10 ** (-utterance.snr / 20)
     left, right = (round(edge * SAMPLING_RATE) for edge in utterance.edges)
@@ -262,7 +220,7 @@ def speak_utterance(utterance: SpokenUtterance, seed: int, folder: Path) -> dict
     soundfile.write(str(path), pcm, SAMPLING_RATE, subtype="PCM_16")
 
     def seconds(sample: int) -> float:
-        return (left + (sample - first) * float(ratio)) / SAMPLING_RATE
+        return (left + (sample - first) * ratio) / SAMPLING_RATE
 
     return {
         "times": [(seconds(start), seconds(end)) for start, end in times],
