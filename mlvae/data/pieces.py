@@ -1,0 +1,127 @@
+"""Pieces of words as units, learnt from the training text by SentencePiece (byte pair encoding).
+
+For languages without a lexicon. A piece never spans words; the first of a word begins with ``▁``.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lhotse import CutSet
+from lhotse.cut import Cut
+from lhotse.utils import fastcopy
+
+from mlvae.data.clips import SkipReport
+from mlvae.stage import atomic_path
+
+if TYPE_CHECKING:
+    from sentencepiece import SentencePieceProcessor
+
+DEFAULT_SIZE = 200
+"""Pieces: few enough for each to be heard often, in some thousand sentences."""
+
+
+def words_of_cut(cut: Cut) -> list[str]:
+    """The words of a cut, as its one supervision has them.
+
+    Raises:
+        ValueError: if the cut has not exactly one supervision, or that one has no words.
+    """
+    if len(cut.supervisions) != 1:
+        raise ValueError(f"{cut.id}: {len(cut.supervisions)} supervisions where one is expected")
+    words = (cut.supervisions[0].custom or {}).get("words")
+    if not words:
+        raise ValueError(f"{cut.id}: no words to make pieces of")
+    return list(words)
+
+
+def train_pieces(sentences: Iterable[Sequence[str]], num_pieces: int) -> SentencePieceProcessor:
+    """Learn pieces; the same sentences give the same pieces.
+
+    Args:
+        sentences: each a list of words.
+        num_pieces: how many, the three symbols among them that SentencePiece adds.
+
+    Raises:
+        ValueError: if sentencepiece is not installed, or the text does not give so many pieces or
+            needs more for its letters.
+    """
+    try:
+        import sentencepiece
+    except ImportError:
+        raise ValueError(
+            "units of type bpe need the package sentencepiece: pip install sentencepiece"
+        ) from None
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter([" ".join(words) for words in sentences]),
+            model_writer=model,
+            model_type="bpe",
+            vocab_size=num_pieces,
+            character_coverage=1.0,
+            normalization_rule_name="identity",
+            bos_id=-1,
+            eos_id=-1,
+            num_threads=1,
+            minloglevel=2,
+        )
+    except RuntimeError as error:  # its messages begin with the place in its own source
+        reason = " ".join(str(error).split("]")[-1].split()) or "it gives no reason"
+        raise ValueError(f"SentencePiece cannot learn {num_pieces} pieces: {reason}") from None
+    return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+
+
+def save_pieces(processor: SentencePieceProcessor, path: Path) -> None:
+    """Write the model, atomically; SentencePiece's own tools read it."""
+    with atomic_path(Path(path)) as temporary:
+        temporary.write_bytes(processor.serialized_model_proto())
+
+
+def with_pieces(cut: Cut, processor: SentencePieceProcessor) -> Cut:
+    """A copy of a cut whose canonical units are the pieces of its words.
+
+    ``custom["units"]`` are the pieces and ``custom["word_of_unit"]`` the places of their words.
+
+    Raises:
+        ValueError: as `words_of_cut`, and if a letter was not in the training text; names it.
+    """
+    units: list[str] = []
+    word_of_unit: list[int] = []
+    for place, word in enumerate(words_of_cut(cut)):
+        ids = processor.encode(word)
+        if processor.unk_id() in ids:
+            raise ValueError(f"{cut.id}: the training text lacks a letter of {word!r}")
+        units += processor.id_to_piece(ids)
+        word_of_unit += [place] * len(ids)
+    supervision = cut.supervisions[0]
+    custom = {**supervision.custom, "units": units, "word_of_unit": word_of_unit}
+    return fastcopy(cut, supervisions=[fastcopy(supervision, custom=custom)])
+
+
+def cuts_with_pieces(
+    cuts: CutSet, processor: SentencePieceProcessor, report: SkipReport
+) -> tuple[CutSet, CutSet]:
+    """The cuts that pieces can be made of, and the others without units, skipped with a reason."""
+    made, left = [], []
+    for cut in cuts:
+        try:
+            made.append(with_pieces(cut, processor))
+        except ValueError as error:
+            report.skip(cut.id, str(error))
+            left.append(_without_units(cut))
+    return CutSet.from_cuts(made), CutSet.from_cuts(left)
+
+
+def _without_units(cut: Cut) -> Cut:
+    """Units of an earlier run would be pieces of another model."""
+
+    def stripped(custom: dict | None) -> dict:
+        kept = custom or {}
+        return {key: kept[key] for key in kept if key not in ("units", "word_of_unit")}
+
+    supervisions = [fastcopy(s, custom=stripped(s.custom)) for s in cut.supervisions]
+    return fastcopy(cut, supervisions=supervisions)
