@@ -24,7 +24,8 @@ class Alternating(Algorithm):
     One iteration: an epoch of the phoneme estimator towards the aligned canonical units, an epoch
     of the boundary detector towards the aligned boundaries, the E-step over the whole training
     set, and an epoch of the speech generator towards the E-step's correctness. The pseudo labels
-    B-bar and c-tilde come from the tier ``fa``; no truth is read.
+    B-bar and c-tilde come from the tier ``fa``; no truth is read. With boundaries that the E-step
+    found in the place of B-bar, the boundary detector's epoch comes after the E-step.
 
     The four parts are methods, and so is the E-step that relabels (:meth:`hear`): a variant
     replaces one of them and adds its own modules and learners.
@@ -51,8 +52,12 @@ class Alternating(Algorithm):
         """Train for one iteration."""
         self.set_learning_rate(iteration)
         scalars = self.train_estimator(3 * iteration)
-        scalars.update(self.train_boundary(3 * iteration + 1))
+        aligned = self.config.boundary_target == "aligned"
+        if aligned:
+            scalars.update(self.train_boundary(3 * iteration + 1, self.aligned))
         assignments = self.search()
+        if not aligned:
+            scalars.update(self.train_boundary(3 * iteration + 1, assignments.spans))
         scalars.update(self.train_generator(3 * iteration + 2, assignments))
         relabels = 0 < self.config.relabel_after <= iteration + 1
         if relabels or 0 < self.config.estimate_after <= iteration + 1:
@@ -71,10 +76,12 @@ class Alternating(Algorithm):
         batches = self.batches.epoch(epoch, self.targets, "estimator")
         return estimator_epoch(self.learners["estimator"], batches, self.config)
 
-    def train_boundary(self, epoch: int) -> dict[str, float]:
-        """Train the boundary detector towards B-bar."""
+    def train_boundary(
+        self, epoch: int, spans: Mapping[str, Sequence[UnitSpan]]
+    ) -> dict[str, float]:
+        """Train the boundary detector towards the starts of spans."""
         self.model.eval()
-        batches = self.batches.epoch(epoch, self.aligned, "boundary")
+        batches = self.batches.epoch(epoch, spans, "boundary")
         return boundary_epoch(self.learners["boundary"], batches, self.config, self.boundary_prior)
 
     def search(self) -> EStepResult:

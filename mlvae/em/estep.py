@@ -56,7 +56,14 @@ class EStepResult:
 
 
 def search_compiler(model: MlVae, topology: str) -> MlFsaCompiler:
-    """The compiler that goes with a model: its states, silence, and confusion table."""
+    """The compiler that goes with a model: its states, silence, and confusion table.
+
+    Args:
+        model: whose posteriors are searched.
+        topology: of the acceptor, or ``separate``: boundaries first, by the single-path acceptor.
+    """
+    if topology == "separate":
+        return SeparateCompiler(model.num_units, model.states_per_unit, model.silence)
     substitution = topology == "substitution"
     return MlFsaCompiler(
         model.num_units,
@@ -65,6 +72,51 @@ def search_compiler(model: MlVae, topology: str) -> MlFsaCompiler:
         silence=model.silence,
         competitors=model.log_confusion if substitution else None,
     )
+
+
+class SeparateCompiler(MlFsaCompiler):
+    """The paper's Appendix "Estimating B-hat and Pi-hat separately" (its equation map3).
+
+    B-hat is the best path's of the single-path acceptor. The acceptor of two branches is then
+    searched under boundaries that are certain where B-hat has them and impossible elsewhere. All
+    that is left to find is pi of each segment::
+
+        argmax  q(pi = 0) prod_t q(c)/p(c),  q(pi = 1) prod_t (1 - q(c))/(1 - p(c))
+
+    (Silence, where there is any, may still move within what lies between two starts.)
+
+    Args:
+        num_units: units N.
+        states_per_unit: states a unit.
+        silence: whether silence is optional at edges and between words.
+    """
+
+    #: Log-probability of a boundary that is impossible; finite, as k2 adds it up along paths.
+    IMPOSSIBLE = -1e4
+
+    def __init__(self, num_units: int, states_per_unit: int, silence: bool) -> None:
+        super().__init__(num_units, "ml", states_per_unit, silence)
+        self.single = MlFsaCompiler(num_units, "single", states_per_unit, silence)
+
+    def fix_boundaries(self, graphs: k2.Fsa, emissions: Emissions, size: int) -> torch.Tensor:
+        """Log q(b_t) that leaves only the best path's boundaries.
+
+        Args:
+            graphs: of ``single``.
+            emissions: of ``single``.
+            size: T.
+
+        Returns:
+            float (B, T, 2) on CPU; a cut without a path has log q = 0 for both everywhere.
+        """
+        found = best_path(graphs, emissions)
+        log_boundary = torch.zeros(len(found), size, 2)
+        for row, spans in zip(log_boundary, found):
+            if spans:
+                starts = [span.start for span in spans if span.kind == "unit"]
+                row[:, 1] = self.IMPOSSIBLE
+                row[starts] = torch.tensor([self.IMPOSSIBLE, 0.0])
+        return log_boundary
 
 
 class EStep:
@@ -103,13 +155,21 @@ class EStep:
     def use(self, compiler: MlFsaCompiler) -> None:
         """Build the graphs anew, as priors of competitors stand on their arcs."""
         self.compiler = compiler
-        self.batches: list[tuple[CutSet, k2.Fsa]] = []
+        self.batches: list[tuple[CutSet, k2.Fsa, k2.Fsa | None]] = []
         for cuts, units in zip(self.cuts, self.units):
-            graphs = compiler.compile(units)
+            graphs, single = compiler.compile(units), None
+            if isinstance(compiler, SeparateCompiler):
+                single = compiler.single.compile(units)
             cuts = list(cuts)
             for part in plan_batches([cut.num_frames for cut in cuts], graphs):
-                chosen = k2.index_fsa(graphs, torch.tensor(part, dtype=torch.int32))
-                self.batches.append((CutSet.from_cuts(cuts[i] for i in part), chosen))
+                index = torch.tensor(part, dtype=torch.int32)
+                self.batches.append(
+                    (
+                        CutSet.from_cuts(cuts[i] for i in part),
+                        k2.index_fsa(graphs, index),
+                        None if single is None else k2.index_fsa(single, index),
+                    )
+                )
 
     def run(
         self,
@@ -159,7 +219,7 @@ class EStep:
         was_training = model.training
         model.eval()
         try:
-            for cuts, graphs in self.batches:
+            for cuts, graphs, single in self.batches:
                 batch = self.dataset[cuts]
                 num_frames = batch["num_frames"]
                 with torch.no_grad():
@@ -171,14 +231,24 @@ class EStep:
                     correctness = found.correctness
                     if not decoding.use_correctness:
                         correctness = model.log_correctness.expand_as(correctness)
+                    common = {
+                        "log_prior": model.log_prior,
+                        "acoustic_scale": decoding.acoustic_scale,
+                        "names": batch["cut_ids"],
+                    }
+                    boundary = found.boundary
+                    if single is not None:
+                        first = self.compiler.single.emissions(
+                            found.units, num_frames, log_boundary=boundary, **common
+                        )
+                        fixed = self.compiler.fix_boundaries(single, first, boundary.shape[1])
+                        boundary = fixed.to(boundary)
                     emissions = self.compiler.emissions(
                         found.units,
                         num_frames,
-                        log_prior=model.log_prior,
-                        log_boundary=found.boundary,
+                        log_boundary=boundary,
                         log_correctness=correctness,
-                        acoustic_scale=decoding.acoustic_scale,
-                        names=batch["cut_ids"],
+                        **common,
                     )
                 yield graphs, emissions
         finally:

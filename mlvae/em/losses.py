@@ -13,7 +13,10 @@ from mlvae.nn import GeneratorOutput
 
 
 def masked_mean(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Mean of ``values``, (B, T), over the frames of ``mask``, bool (B, T)."""
+    """Mean of ``values``, (B, T), over the frames of ``mask``, bool (B, T).
+
+    Frames that do not count may hold anything finite.
+    """
     return (values * mask).sum() / mask.sum().clamp(min=1)
 
 
@@ -63,6 +66,30 @@ def boundary_loss(
     return masked_mean(kl_weight * kl - likelihood, mask)
 
 
+def reconstruction_loss(
+    mean: torch.Tensor, log_variance: torch.Tensor, features: torch.Tensor
+) -> torch.Tensor:
+    """-log p(x_t | h_t) of each frame, (B, T), summed over dimensions; arguments (B, T, F)."""
+    error = (features - mean).pow(2) * (-log_variance).exp()
+    return 0.5 * (error + log_variance + math.log(2 * math.pi)).sum(2)
+
+
+def frame_losses(
+    output: GeneratorOutput, features: torch.Tensor, mispronounced: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of each frame, -log p(x_t | h_t) and -log q(pi_t = pi-hat_t), (B, T) each.
+
+    Args:
+        output: what the speech generator gave.
+        features: (B, T, F), the speech to reconstruct, scaled.
+        mispronounced: float (B, T), pi-hat of the E-step.
+    """
+    correctness = F.binary_cross_entropy_with_logits(
+        output.correctness_logit, mispronounced, reduction="none"
+    )
+    return reconstruction_loss(output.mean, output.log_variance, features), correctness
+
+
 def generator_loss(
     output: GeneratorOutput,
     features: torch.Tensor,
@@ -84,11 +111,7 @@ def generator_loss(
     Returns:
         The loss, and its detached parts ``reconstruction``, ``kl`` and ``correctness``.
     """
-    error = (features - output.mean).pow(2) * (-output.log_variance).exp()
-    nll = 0.5 * (error + output.log_variance + math.log(2 * math.pi)).sum(2)
-    correctness = F.binary_cross_entropy_with_logits(
-        output.correctness_logit, mispronounced, reduction="none"
-    )
+    nll, correctness = frame_losses(output, features, mispronounced)
     parts = {
         "reconstruction": masked_mean(nll, mask),
         "kl": masked_mean(output.kl, mask),

@@ -27,11 +27,59 @@ class CrossFitConfig:
 
 
 @dataclass
+class ReinforceConfig:
+    """How q(pi) learns from the reward (the paper's section on REINFORCE).
+
+    Attributes:
+        samples: N_mc, samples of pi a frame.
+        entropy_weight: of the entropy of q(pi).
+        normalize: whether rewards less their baseline are divided by their standard deviation in
+            the batch; log-likelihoods of speech are tens of nats, and fall as training goes on.
+        baseline_size: width of the two fully connected layers of the baseline b(x).
+    """
+
+    samples: int = 5
+    entropy_weight: float = 0.05
+    normalize: bool = True
+    baseline_size: int = 512
+
+    def __post_init__(self) -> None:
+        for name in ("samples", "baseline_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.entropy_weight < 0:
+            raise ValueError(f"entropy_weight must not be below 0, but is {self.entropy_weight}")
+
+
+@dataclass
+class JointConfig:
+    """Joint optimisation.
+
+    Attributes:
+        temperature: of the relaxed samples of b and pi.
+        mispronunciation_rate: mean of p(pi).
+    """
+
+    temperature: float = 0.5
+    mispronunciation_rate: float = 0.15
+
+    def __post_init__(self) -> None:
+        if not self.temperature > 0:
+            raise ValueError(f"temperature must be above 0, not {self.temperature}")
+        if not 0 < self.mispronunciation_rate < 1:
+            raise ValueError(
+                f"mispronunciation_rate must lie between 0 and 1, not {self.mispronunciation_rate}"
+            )
+
+
+@dataclass
 class TrainConfig:
     """How ML-VAE is trained; the defaults are those of the paper-size configuration.
 
     Attributes:
-        algorithm: what an outer iteration does: ``alternating`` (the paper's Algorithm 1).
+        algorithm: what an outer iteration does: ``alternating`` (the paper's Algorithm 1),
+            ``reinforce`` (the same, where q(pi) also learns from a reward: ML-VAE-RL), or ``joint``
+            (all modules at every step, without an E-step: the paper's second ablation).
         iterations: outer iterations.
         max_frames: largest batch, in frames with padding.
         learning_rate: of Adam, one optimizer a module.
@@ -41,13 +89,16 @@ class TrainConfig:
         boundary_prior_strength: alpha + beta of the boundary prior, whose mean is units a frame.
         generator_kl_weight: lambda_r.
         correctness_weight: lambda_l.
+        boundary_target: which boundaries teach the boundary detector: ``aligned`` (B-bar of the
+            forced alignment, the paper) or ``found`` (B-hat of the E-step, its first ablation).
         component_unit: what selects the Gaussian component in training: ``estimated`` (argmax of
             the phoneme estimator, the paper) or ``canonical`` (the aligned canonical unit).
         prior: p(c) from ``frames`` of the training alignment or from ``counts`` of units.
         corruption_rate: share of validation units corrupted to choose the epoch.
         patience: stop after this many iterations without a better epoch; 0 for never.
         decoding: how posteriors become scores, in training and afterwards.
-        topology: ``ml`` (the paper) or ``substitution``, of the E-step.
+        topology: of the E-step: ``ml`` (the paper), ``substitution``, or ``separate`` (boundaries
+            by the single-path acceptor, then correctness a segment: the paper's third ablation).
         states_per_unit: states that the estimator tells apart in a unit.
         relabel_after: after this many iterations the estimator's targets are what the E-step heard
             instead of the canonical units, and the rate of mispronunciations and the confusion
@@ -55,6 +106,8 @@ class TrainConfig:
         estimate_after: after this many iterations the rate and the table are re-estimated in every
             iteration, also before relabelling; 0 for when relabelling.
         crossfit: who judges for relabelling and re-estimation.
+        reinforce: of algorithm ``reinforce``.
+        joint: of algorithm ``joint``.
         label_smoothing: share of a target's probability that is spread over all outputs.
     """
 
@@ -68,6 +121,7 @@ class TrainConfig:
     boundary_prior_strength: float = 10.0
     generator_kl_weight: float = 1.0
     correctness_weight: float = 0.001
+    boundary_target: str = "aligned"
     component_unit: str = "estimated"
     prior: str = "frames"
     corruption_rate: float = 0.2
@@ -78,20 +132,36 @@ class TrainConfig:
     relabel_after: int = 0
     estimate_after: int = 0
     crossfit: CrossFitConfig = field(default_factory=CrossFitConfig)
+    reinforce: ReinforceConfig = field(default_factory=ReinforceConfig)
+    joint: JointConfig = field(default_factory=JointConfig)
     label_smoothing: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.algorithm != "alternating":
-            raise ValueError(f"algorithm must be alternating, not {self.algorithm!r}")
+        if self.algorithm not in ("alternating", "reinforce", "joint"):
+            raise ValueError(
+                f"algorithm must be alternating, reinforce or joint, not {self.algorithm!r}"
+            )
+        if self.boundary_target not in ("aligned", "found"):
+            raise ValueError(
+                f"boundary_target must be aligned or found, not {self.boundary_target!r}"
+            )
+        if self.algorithm == "joint" and self.boundary_target != "aligned":
+            raise ValueError("algorithm joint has no E-step: its boundary_target is aligned")
         if self.iterations < 1:
             raise ValueError(f"iterations must be at least 1, not {self.iterations}")
-        if self.topology not in ("ml", "substitution"):
-            raise ValueError(f"topology must be ml or substitution, not {self.topology!r}")
+        if self.topology not in ("ml", "substitution", "separate"):
+            raise ValueError(
+                f"topology must be ml, substitution or separate, not {self.topology!r}"
+            )
         for name in ("relabel_after", "estimate_after"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be below 0, but is {getattr(self, name)}")
             if getattr(self, name) and self.topology != "substitution":
                 raise ValueError(f"{name} goes with topology substitution, not {self.topology!r}")
+        if self.algorithm == "joint" and (self.relabel_after or self.estimate_after):
+            raise ValueError("algorithm joint has no E-step: nothing can be relabelled")
+        if self.algorithm != "alternating" and self.crossfit.folds:
+            raise ValueError(f"crossfit goes with algorithm alternating, not {self.algorithm!r}")
         if self.crossfit.folds and not (self.relabel_after or self.estimate_after):
             raise ValueError("crossfit has nothing to do without relabel_after or estimate_after")
         if not 0 <= self.label_smoothing < 1:

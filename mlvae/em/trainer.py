@@ -25,6 +25,8 @@ from mlvae.em.checkpoint import (
 )
 from mlvae.em.crossfit import CrossFitted
 from mlvae.em.estep import EStep
+from mlvae.em.joint import Joint
+from mlvae.em.reinforce import Reinforce
 from mlvae.em.selection import corrupt_units, corrupted_f1
 from mlvae.em.settings import TrainConfig
 from mlvae.em.statistics import feature_std
@@ -32,7 +34,11 @@ from mlvae.nn import MlVae
 from mlvae.stage import log
 
 #: What ``TrainConfig.algorithm`` may name.
-ALGORITHMS: dict[str, type[Algorithm]] = {"alternating": Alternating}
+ALGORITHMS: dict[str, type[Algorithm]] = {
+    "alternating": Alternating,
+    "reinforce": Reinforce,
+    "joint": Joint,
+}
 
 
 class Trainer:

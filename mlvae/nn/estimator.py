@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
 
+from mlvae.nn.convolution import ConvolutionConfig, ConvolutionTrunk
 from mlvae.nn.layers import RecurrentConfig, RecurrentTrunk
 
 
 @dataclass
 class PhonemeEstimatorConfig(RecurrentConfig):
-    """Sizes of the phoneme estimator."""
+    """Sizes of the phoneme estimator.
+
+    Attributes:
+        kind: ``lstm`` (the paper) or ``convolution``, which sees a limited part of the utterance.
+        convolution: sizes of kind ``convolution``, which has no use for those of the LSTM.
+    """
+
+    kind: str = "lstm"
+    convolution: ConvolutionConfig = field(default_factory=ConvolutionConfig)
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("lstm", "convolution"):
+            raise ValueError(f"kind must be lstm or convolution, not {self.kind!r}")
 
 
 class PhonemeEstimator(nn.Module):
     """q(y_t | x_t): LSTM layers, two fully connected layers with ReLU, and a softmax.
+
+    With kind ``convolution``, dilated convolutions stand in for the LSTM and what follows it.
 
     Args:
         num_features: feature dimension F.
@@ -26,8 +41,13 @@ class PhonemeEstimator(nn.Module):
 
     def __init__(self, num_features: int, num_units: int, config: PhonemeEstimatorConfig) -> None:
         super().__init__()
-        self.trunk = RecurrentTrunk(num_features, config)
-        self.output = nn.Linear(config.fc_size, num_units)
+        if config.kind == "convolution":
+            self.trunk: nn.Module = ConvolutionTrunk(num_features, config.convolution)
+            size = config.convolution.channels
+        else:
+            self.trunk = RecurrentTrunk(num_features, config)
+            size = config.fc_size
+        self.output = nn.Linear(size, num_units)
 
     def forward(self, features: torch.Tensor, num_frames: torch.Tensor) -> torch.Tensor:
         """Log-posteriors of the units.

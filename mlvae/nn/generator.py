@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.distributions.relaxed_bernoulli import RelaxedBernoulli
 
 from mlvae.nn.layers import PaddedLSTM, fully_connected
 from mlvae.nn.sru import SRU
@@ -49,14 +50,19 @@ class GeneratorOutput:
 
     Attributes:
         mean, log_variance: (B, T, F), p(x_t | h_t) at the sampled h_t.
-        kl: (B, T), KL(q(h_t | x_t) || N(mu_z, sigma_z)) of the selected component, summed over D_h.
+        kl: (B, T), KL(q(h_t | x_t) || N(mu_z, sigma_z)) of the selected component, summed over D_h
+            and averaged over the samples of pi.
         correctness_logit: (B, T), log-odds of q(pi_t = 1 | x_t, y_t, b_t).
+        sampled: (S, B, T), the samples of pi_t, 0 or 1, or relaxed.
+        sample_kl: (S, B, T), the KL to the component that each of them selects.
     """
 
     mean: torch.Tensor
     log_variance: torch.Tensor
     kl: torch.Tensor
     correctness_logit: torch.Tensor
+    sampled: torch.Tensor
+    sample_kl: torch.Tensor
 
 
 class SpeechGenerator(nn.Module):
@@ -133,11 +139,14 @@ class SpeechGenerator(nn.Module):
         unit: torch.Tensor,
         unit_posteriors: torch.Tensor,
         boundary_mean: torch.Tensor,
+        num_samples: int = 1,
     ) -> GeneratorOutput:
         """Encode, select components, decode.
 
         Randomness (pi_t, the variant and h_t) comes from torch's global generator. pi_t is sampled
         from q(pi) without a gradient: in ML-VAE q(pi) learns from its own likelihood term alone.
+        Speech is encoded and decoded once, whatever the number of samples of pi_t: they select the
+        component, on which h_t and its decoding do not depend.
 
         Args:
             features: float (B, T, F), scaled.
@@ -145,44 +154,106 @@ class SpeechGenerator(nn.Module):
             unit: int64 (B, T), the unit y_t that selects the component.
             unit_posteriors: float (B, T, N).
             boundary_mean: float (B, T).
+            num_samples: S, samples of pi_t, each with a variant of its own.
 
         Returns:
             :class:`GeneratorOutput`; padding holds values that mean nothing.
         """
         logit = self.correctness_logits(features, unit_posteriors, boundary_mean)
-        mispronounced = torch.bernoulli(torch.sigmoid(logit.detach()))
+        rate = torch.sigmoid(logit.detach())
+        mispronounced = torch.bernoulli(rate.expand(num_samples, *rate.shape))
 
-        hidden = self.encoder_hidden(self.encoder_lstm(self.encoder_fc(features), num_frames))
-        mean = self.latent_mean(hidden)
-        log_variance = self.latent_log_variance(hidden).clamp(*self.LOG_VARIANCE_RANGE)
+        mean, log_variance = self._encode(features, num_frames)
         latent = mean + torch.randn_like(mean) * (0.5 * log_variance).exp()
-
         prior_mean, prior_log_variance = self._select(features, unit, mispronounced)
-        kl = _gaussian_kl(mean, log_variance, prior_mean, prior_log_variance).sum(2)
-
-        decoded = self.decoder(latent, num_frames)
+        sample_kl = _gaussian_kl(mean, log_variance, prior_mean, prior_log_variance).sum(3)
         return GeneratorOutput(
-            mean=self.speech_mean(decoded),
-            log_variance=self.speech_log_variance(decoded).clamp(*self.LOG_VARIANCE_RANGE),
+            *self._decode(latent, num_frames),
+            kl=sample_kl.mean(0),
+            correctness_logit=logit,
+            sampled=mispronounced,
+            sample_kl=sample_kl,
+        )
+
+    def soft(
+        self,
+        features: torch.Tensor,
+        num_frames: torch.Tensor,
+        unit_posteriors: torch.Tensor,
+        boundary: torch.Tensor,
+        temperature: float,
+    ) -> GeneratorOutput:
+        """As :meth:`forward`, differentiable in what the other two modules say.
+
+        The unit stands by its posterior, which weights the KL to the components of all units; pi_t
+        is a relaxed sample, which weights the correct component and the variants; the variant is
+        scored on the posterior.
+
+        Args:
+            features: float (B, T, F), scaled.
+            num_frames: int64 (B,).
+            unit_posteriors: float (B, T, N).
+            boundary: float (B, T), relaxed samples of b_t.
+            temperature: of the relaxed sample of pi_t.
+
+        Returns:
+            :class:`GeneratorOutput` with one sample; padding holds values that mean nothing.
+        """
+        inputs = torch.cat([features, unit_posteriors, boundary.unsqueeze(2)], dim=2)
+        logit = self.correctness(inputs).squeeze(2)
+        pi = RelaxedBernoulli(logit.new_tensor(temperature), logits=logit).rsample()
+        mean, log_variance = self._encode(features, num_frames)
+        latent = mean + torch.randn_like(mean) * (0.5 * log_variance).exp()
+        scores = self.variant(torch.cat([features, unit_posteriors], dim=2))
+        variant = F.gumbel_softmax(scores, tau=self.temperature, hard=True)
+        # (B, T, 1 + N_m): weights of the correct component and of the variants.
+        weight = torch.cat([(1 - pi).unsqueeze(2), pi.unsqueeze(2) * variant], dim=2)
+        # The mean over q(y) comes before the sum over components.
+        of_units = _kl_to_all(
+            mean,
+            log_variance,
+            self.component_mean,
+            self.component_log_variance.clamp(*self.LOG_VARIANCE_RANGE),
+        )
+        kl = (torch.einsum("btn,btnk->btk", unit_posteriors, of_units) * weight).sum(2)
+        return GeneratorOutput(
+            *self._decode(latent, num_frames),
             kl=kl,
             correctness_logit=logit,
+            sampled=pi.unsqueeze(0),
+            sample_kl=kl.unsqueeze(0),
         )
+
+    def _encode(
+        self, features: torch.Tensor, num_frames: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean and log-variance of q(h_t | x_t), (B, T, D_h)."""
+        hidden = self.encoder_hidden(self.encoder_lstm(self.encoder_fc(features), num_frames))
+        log_variance = self.latent_log_variance(hidden).clamp(*self.LOG_VARIANCE_RANGE)
+        return self.latent_mean(hidden), log_variance
+
+    def _decode(
+        self, latent: torch.Tensor, num_frames: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean and log-variance of p(x_t | h_t), (B, T, F)."""
+        decoded = self.decoder(latent, num_frames)
+        log_variance = self.speech_log_variance(decoded).clamp(*self.LOG_VARIANCE_RANGE)
+        return self.speech_mean(decoded), log_variance
 
     def _select(
         self, features: torch.Tensor, unit: torch.Tensor, mispronounced: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and log-variance of each frame's component, (B, T, D_h)."""
+        """Mean and log-variance of each sample's component, (S, B, T, D_h)."""
         one_hot_unit = F.one_hot(unit, self.num_units).to(features.dtype)
+        scores = self.variant(torch.cat([features, one_hot_unit], dim=2))
         variant = F.gumbel_softmax(
-            self.variant(torch.cat([features, one_hot_unit], dim=2)),
-            tau=self.temperature,
-            hard=True,
+            scores.expand(len(mispronounced), *scores.shape), tau=self.temperature, hard=True
         )
-        wrong = mispronounced.unsqueeze(2)
-        # (B, T, 1 + N_m): the correct component, or one of the variants.
-        choice = torch.cat([1 - wrong, wrong * variant], dim=2).unsqueeze(3)
-        mean = (choice * _rows(self.component_mean, unit)).sum(2)
-        log_variance = (choice * _rows(self.component_log_variance, unit)).sum(2)
+        wrong = mispronounced.unsqueeze(3)
+        # (S, B, T, 1 + N_m): the correct component, or one of the variants.
+        choice = torch.cat([1 - wrong, wrong * variant], dim=3).unsqueeze(4)
+        mean = (choice * _rows(self.component_mean, unit)).sum(3)
+        log_variance = (choice * _rows(self.component_log_variance, unit)).sum(3)
         return mean, log_variance.clamp(*self.LOG_VARIANCE_RANGE)
 
 
@@ -204,3 +275,23 @@ def _gaussian_kl(
     ratio = (log_variance - prior_log_variance).exp()
     distance = (mean - prior_mean).pow(2) * (-prior_log_variance).exp()
     return 0.5 * (ratio + distance - 1.0 - (log_variance - prior_log_variance))
+
+
+def _kl_to_all(
+    mean: torch.Tensor,
+    log_variance: torch.Tensor,
+    component_mean: torch.Tensor,
+    component_log_variance: torch.Tensor,
+) -> torch.Tensor:
+    """KL of each frame's Gaussian, (B, T, D), to each component, (N, K, D); (B, T, N, K).
+
+    The squares are multiplied out, so that no tensor of all frames, components and dimensions is
+    needed.
+    """
+    precision = (-component_log_variance).exp()
+    weighted = component_mean * precision
+    cross = torch.einsum("btd,nkd->btnk", log_variance.exp() + mean.pow(2), precision)
+    cross = cross - 2 * torch.einsum("btd,nkd->btnk", mean, weighted)
+    constant = (component_mean * weighted + component_log_variance).sum(2)
+    own = (log_variance + 1.0).sum(2)
+    return 0.5 * (cross + constant - own[..., None, None])

@@ -1,0 +1,78 @@
+"""Convolutional layers with a limited view, as an alternative to the LSTM of a module."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from mlvae.nn.layers import frame_mask
+
+
+@dataclass
+class ConvolutionConfig:
+    """Sizes of dilated convolutions; a frame sees 14 frames on each side by default.
+
+    Attributes:
+        channels: width of every layer.
+        kernel_size: frames that a kernel covers, an odd number.
+        dilations: distance of these frames, a layer an entry.
+        dropout: dropout after every layer.
+    """
+
+    channels: int = 64
+    kernel_size: int = 5
+    dilations: list[int] = field(default_factory=lambda: [1, 2, 4])
+    dropout: float = 0.3
+
+    def __post_init__(self) -> None:
+        if self.kernel_size < 1 or self.kernel_size % 2 == 0:
+            raise ValueError(f"kernel_size must be an odd number, not {self.kernel_size}")
+        if not self.dilations or min(self.dilations) < 1:
+            raise ValueError(f"dilations must be numbers from 1 on, not {self.dilations}")
+
+
+class ConvolutionTrunk(nn.Module):
+    """Dilated convolutions with layer normalisation, ReLU and dropout; residual from the second on.
+
+    It cannot see, and so cannot learn by heart, much more than the unit at hand: labels of which a
+    part is wrong then do less harm than to a recurrent network that sees the whole utterance.
+
+    Args:
+        num_features: feature dimension F.
+        config: sizes.
+    """
+
+    def __init__(self, num_features: int, config: ConvolutionConfig) -> None:
+        super().__init__()
+        sizes = [num_features] + [config.channels] * (len(config.dilations) - 1)
+        self.layers = nn.ModuleList(
+            nn.Conv1d(
+                size,
+                config.channels,
+                config.kernel_size,
+                dilation=dilation,
+                padding=dilation * (config.kernel_size // 2),
+            )
+            for size, dilation in zip(sizes, config.dilations)
+        )
+        self.norms = nn.ModuleList(nn.LayerNorm(config.channels) for _ in config.dilations)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, features: torch.Tensor, num_frames: torch.Tensor) -> torch.Tensor:
+        """Hidden values, float (B, T, channels); padding holds values that mean nothing.
+
+        Args:
+            features: float (B, T, F), scaled; padding must be finite.
+            num_frames: int64 (B,).
+        """
+        mask = frame_mask(num_frames, features.shape[1]).unsqueeze(2)
+        hidden = features
+        for index, (layer, norm) in enumerate(zip(self.layers, self.norms)):
+            # What lies beyond the end is zero in every layer, as it is for a cut alone.
+            inputs = hidden.masked_fill(~mask, 0.0).transpose(1, 2)
+            outputs = self.dropout(F.relu(norm(layer(inputs).transpose(1, 2))))
+            hidden = outputs if index == 0 else hidden + outputs
+        return hidden
