@@ -76,7 +76,12 @@ class CrossFitted(Alternating):
                 if kept.any():
                     learner = self.learners[f"fold{number}"]
                     log_probs = learner.module(batch.features[kept], batch.num_frames[kept])
-                    loss = estimator_loss(log_probs, column[kept], self.config.label_smoothing)
+                    loss = estimator_loss(
+                        log_probs,
+                        column[kept],
+                        self.config.label_smoothing,
+                        self.config.loss_exponent,
+                    )
                     learner.step(loss)
                     means.add(folds=loss)
         self.folds.eval()

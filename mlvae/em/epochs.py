@@ -66,7 +66,9 @@ def estimator_epoch(
     learner.module.train()
     for batch in batches:
         log_probs = learner.module(batch.features, batch.num_frames)
-        loss = estimator_loss(log_probs, batch.targets.column, config.label_smoothing)
+        loss = estimator_loss(
+            log_probs, batch.targets.column, config.label_smoothing, config.loss_exponent
+        )
         learner.step(loss)
         means.add(**{name: loss})
     learner.module.eval()

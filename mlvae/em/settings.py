@@ -109,6 +109,8 @@ class TrainConfig:
         reinforce: of algorithm ``reinforce``.
         joint: of algorithm ``joint``.
         label_smoothing: share of a target's probability that is spread over all outputs.
+        loss_exponent: of the estimator's loss, above 0 for one that minds wrong labels less (see
+            :func:`mlvae.em.losses.estimator_loss`); 0 for the log-likelihood, as in the paper.
     """
 
     algorithm: str = "alternating"
@@ -135,6 +137,7 @@ class TrainConfig:
     reinforce: ReinforceConfig = field(default_factory=ReinforceConfig)
     joint: JointConfig = field(default_factory=JointConfig)
     label_smoothing: float = 0.0
+    loss_exponent: float = 0.0
 
     def __post_init__(self) -> None:
         if self.algorithm not in ("alternating", "reinforce", "joint"):
@@ -164,6 +167,10 @@ class TrainConfig:
             raise ValueError(f"crossfit goes with algorithm alternating, not {self.algorithm!r}")
         if self.crossfit.folds and not (self.relabel_after or self.estimate_after):
             raise ValueError("crossfit has nothing to do without relabel_after or estimate_after")
+        if not 0 <= self.loss_exponent <= 1:
+            raise ValueError(f"loss_exponent must be within 0 and 1, not {self.loss_exponent}")
+        if self.loss_exponent and self.label_smoothing:
+            raise ValueError("loss_exponent and label_smoothing do not go together")
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"label_smoothing must be within 0 and 1, not {self.label_smoothing}")
         if self.component_unit not in ("estimated", "canonical"):

@@ -356,6 +356,8 @@ def test_cross_fitting_makes_another_run(cuts, tmp_path):
         ({"topology": "substitution", "relabel_after": -1}, "relabel_after"),
         ({"label_smoothing": 1.0}, "label_smoothing"),
         ({"label_smoothing": -0.1}, "label_smoothing"),
+        ({"loss_exponent": 1.5}, "loss_exponent"),
+        ({"loss_exponent": 0.5, "label_smoothing": 0.1}, "do not go together"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings, reason):
