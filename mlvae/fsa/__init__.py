@@ -19,6 +19,7 @@ from .edges import expected_edges
 from .emissions import Emissions
 from .lattices import too_short
 from .layout import ColumnLayout
+from .loop import unit_loop
 from .plan import MAX_CELLS, plan_batches
 from .search import UnitPosteriors, best_columns, best_path, posteriors, total_scores
 from .spans import UnitSpan
@@ -38,5 +39,6 @@ __all__ = [
     "posteriors",
     "too_short",
     "total_scores",
+    "unit_loop",
     "word_posteriors",
 ]
