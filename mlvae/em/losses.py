@@ -28,7 +28,7 @@ def estimator_loss(
 ) -> torch.Tensor:
     """Loss of the pseudo labels: their negative log-likelihood (Eq. loss_p), or a bounded one.
 
-    With an exponent q it is the generalised cross entropy (1 - p^q) / q of Zhang and Sabuncu (2018):
+    With an exponent q it is the generalised cross entropy (1 - p^q) / q (Zhang and Sabuncu, 2018):
     the negative log-likelihood for q towards 0, the mean absolute error for q = 1. Its gradient is
     that of the log-likelihood times p^q, so that a label that looks unlikely, perhaps because it is
     wrong, pulls the less.
