@@ -1,9 +1,10 @@
 """TextGrid files as people's tools have left them, parsed by praatio.
 
-praatio reads long and short text form, CRLF, doubled quotes, UTF-8, and UTF-16 with a byte order
-mark. What it does not read is made right before it sees it: a byte order mark of UTF-8, UTF-16
-without one, Latin-1, numbers in exponential form, a missing blank line in the header. Its own tier
-classes refuse intervals that overlap, so its parser alone is used, and times are made right here.
+praatio reads long and short text form, any ends of lines, doubled quotes, and UTF-8 and UTF-16 with
+a byte order mark. What it does not read is made right before it sees it: UTF-16 without such a
+mark, Latin-1, numbers in exponential form, a missing blank line in the header. A short form that
+is cut off it reads as far as it goes, so that ends are compared here. Its tier classes refuse
+intervals that overlap; its parser alone is used, and times are made right here.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from praatio.utilities.textgrid_io import parseTextgridStr
 
 CUT_OFF = 0.05
-"""Seconds: a tier that ends earlier before its own end than this is not all there."""
+"""Seconds: a file whose last tier ends earlier before its own end than this is not all there."""
 
 _EXPONENTIAL = re.compile(r"^([^\"\n]*?)(-?\d+(?:\.\d+)?[eE][-+]?\d+)[ \t]*$", re.MULTILINE)
 
@@ -61,11 +62,12 @@ def decode_textgrid(content: bytes) -> str:
 def read_textgrid(path: Path) -> dict[str, list[Interval]]:
     """The interval tiers of a file by their names in lower case, as the file has them.
 
-    Labels are without blanks around them; intervals with an empty label are there as well.
+    Of two tiers of one name the upper one counts. Labels are without blanks around them; intervals
+    with an empty label are there as well.
 
     Raises:
-        TextGridError: if the file is no TextGrid, a tier ends before its own end (the file is cut
-            off), or an interval ends before it starts.
+        TextGridError: if the file is no TextGrid, its last tier ends before its own end (the file
+            is cut off), or an interval ends before it starts.
         OSError: if the file cannot be read.
     """
     text = decode_textgrid(Path(path).read_bytes()).lstrip()
@@ -74,25 +76,22 @@ def read_textgrid(path: Path) -> dict[str, list[Interval]]:
     lines = text.split("\n")
     if len(lines) > 2 and lines[2].strip():
         lines.insert(2, "")  # praatio counts lines in the header
-    text = _EXPONENTIAL.sub(lambda m: f"{m[1]}{float(m[2]):.9f}", "\n".join(lines))
+    text = _EXPONENTIAL.sub(lambda m: f"{m[1]}{float(m[2]):.9f}", "\n".join([*lines, ""]))
     try:
         content = parseTextgridStr(text, includeEmptyIntervals=True)
-        tiers = [
-            (str(tier["name"]).strip().lower(), float(tier["xmax"]), tier["entries"])
-            for tier in content["tiers"]
-            if tier["class"] == "IntervalTier"
-        ]
-        found = {
-            name: (end, [Interval(float(a), float(b), str(label)) for a, b, label in entries])
-            for name, end, entries in reversed(tiers)  # of two tiers of one name, the upper one
-        }
+        found: dict[str, tuple[float, list[Interval]]] = {}
+        for tier in content["tiers"]:
+            if tier["class"] == "IntervalTier":
+                intervals = [Interval(float(a), float(b), str(c)) for a, b, c in tier["entries"]]
+                name = str(tier["name"]).strip().lower()
+                found.setdefault(name, (float(tier["xmax"]), intervals))
     except Exception as error:  # praatio raises many kinds
         reason = " ".join(str(error).split()) or type(error).__name__
         raise TextGridError(f"not readable as a TextGrid: {reason}") from None
-    for name, (end, intervals) in found.items():
-        last = max((interval.end for interval in intervals), default=0.0)
-        if last < end - CUT_OFF:
-            raise TextGridError(f"tier {name!r} is cut off at {last:.3f} s of {end:.3f} s")
+    for place, (name, (end, intervals)) in enumerate(found.items(), start=1):
+        last = max((interval.end for interval in intervals), default=end)
+        if place == len(found) and last < end - CUT_OFF:
+            raise TextGridError(f"cut off: tier {name!r} ends at {last:.3f} s of {end:.3f} s")
         for interval in intervals:
             if interval.end < interval.start:
                 raise TextGridError(

