@@ -10,8 +10,9 @@ from pathlib import Path
 from jsonargparse import ArgumentParser, Namespace
 
 from mlvae.data import simulate
-from mlvae.data.l2arctic import CorpusOptions, build_corpus
+from mlvae.data.l2arctic import build_corpus
 from mlvae.data.l2arctic_corpus import Listing, list_corpus
+from mlvae.data.l2arctic_options import CorpusOptions
 from mlvae.data.lexicon import Lexicon
 from mlvae.stage import StageReport, log
 
