@@ -60,8 +60,13 @@ conf=$root/recipes/$recipe/conf/$config.yaml
 [[ -z $num_utterances || $num_utterances =~ ^[1-9][0-9]*$ ]] ||
   usage_error "--num-utterances must be a positive number, not '$num_utterances'"
 [[ $device =~ ^(auto|cpu|cuda)$ ]] || usage_error "--device must be auto, cpu or cuda, not '$device'"
-[[ $systems =~ ^\ *ml-vae(-sub)?(\ +ml-vae(-sub)?)*\ *$ ]] ||
-  usage_error "--systems must name ml-vae, ml-vae-sub or both, not '$systems'"
+known_systems="fa two-pass-fa w2v-ctc ml-vae ml-vae-rl ablation-1 ablation-2 ablation-3 ml-vae-sub"
+read -ra names <<<"$systems"
+((${#names[@]})) || usage_error "--systems names none (there are: $known_systems)"
+for name in "${names[@]}"; do
+  [[ " $known_systems " == *" $name "* ]] ||
+    usage_error "there is no system '$name' (--systems may name: $known_systems)"
+done
 [[ $seed =~ ^[0-9]+$ ]] || usage_error "--seed must be a whole number, not '$seed'"
 [[ -n $data_dir && -n $exp_dir ]] || usage_error "--data-dir and --exp-dir must not be empty"
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from options import check_systems, parse_model_options
+from options import parse_model_options
 
 from mlvae.config import load_config
 from mlvae.data.dataset import UnitDataset, load_cuts, usable_cuts
@@ -15,7 +15,7 @@ from mlvae.data.units import UnitTable
 from mlvae.device import select_device
 from mlvae.report.textgrid import write_textgrid
 from mlvae.stage import StageReport
-from mlvae.systems import load_system, localize_with, without_generator
+from mlvae.systems import SYSTEMS, Localizer, check_systems
 
 TIERS = ["fa", "mlvae", "mlvae_heard"]
 
@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     report = StageReport(stage="5 localize", folder=options.exp_dir)
     try:
         config = load_config(options.config)
-        check_systems(config, options.systems)
+        check_systems(options.systems)
         device = select_device(options.device)
         table = UnitTable.load(options.data_dir / "units" / "tokens.txt")
         cuts = load_cuts(options.exp_dir / "fa" / "cuts_test.jsonl.gz")
@@ -34,15 +34,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not len(cuts):
             raise ValueError("no aligned test cuts: look at stage 3")
         dataset = UnitDataset(table, deltas=config.deltas)
-        systems = {}
+        localizers: dict[str, Localizer] = {}
         for name in options.systems:
-            folder = options.exp_dir / name
-            systems[name] = load_system(name, config, cuts, dataset, folder, device)
-        if "ml-vae-sub" in systems:
-            systems["ml-vae-sub-no-generator"] = without_generator(systems["ml-vae-sub"])
+            kind, folder = SYSTEMS[name], options.exp_dir / name
+            if kind is not None:
+                localizers.update(kind.load(name, config, cuts, dataset, folder, device))
         short: dict[str, list[str]] = {}
-        for name, system in systems.items():
-            localized, too_short = localize_with(system, cuts, dataset, device)
+        for name, localizer in localizers.items():
+            localized, too_short = localizer(cuts)
             for cut_id in too_short:
                 short.setdefault(cut_id, []).append(name)
             folder = options.exp_dir / name

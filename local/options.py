@@ -8,7 +8,8 @@ from pathlib import Path
 
 from jsonargparse import ArgumentParser
 
-from mlvae.config import SYSTEMS, RecipeConfig
+#: Systems that are trained unless others are named.
+DEFAULT_SYSTEMS = "ml-vae ml-vae-sub"
 
 
 @dataclass
@@ -38,16 +39,8 @@ def parse_model_options(
     parser.add_argument("--seed", type=int, default=0, help="of everything random")
     if with_systems:
         parser.add_argument(
-            "--systems", type=str, default=" ".join(SYSTEMS), help="systems, separated by spaces"
+            "--systems", type=str, default=DEFAULT_SYSTEMS, help="systems, separated by spaces"
         )
     args = parser.parse_args(argv)
     systems = args.systems.split() if with_systems else []
     return ModelOptions(args.data_dir, args.exp_dir, args.config, args.device, args.seed, systems)
-
-
-def check_systems(config: RecipeConfig, systems: Sequence[str]) -> None:
-    """Raise ValueError unless at least one system is named and all of them exist."""
-    if not systems:
-        raise ValueError(f"no system is named; there are: {', '.join(SYSTEMS)}")
-    for name in systems:
-        config.system(name)

@@ -38,8 +38,9 @@ class SystemConfig:
             raise ValueError(f"edges must be one of {', '.join(EDGES)}, not {self.edges!r}")
 
 
-def _substitution() -> SystemConfig:
-    return SystemConfig(train=TrainConfig(topology="substitution"))
+def _trained(**settings: str) -> SystemConfig:
+    """A field whose default differs from the paper's system in some settings of training."""
+    return field(default_factory=lambda: SystemConfig(train=TrainConfig(**settings)))
 
 
 @dataclass
@@ -52,28 +53,36 @@ class RecipeConfig:
         silence: whether silence is optional at edges and between words.
         align: forced alignment, and the alignment of what was heard.
         ml_vae: the paper's system.
-        ml_vae_sub: the same modules over an acceptor with one path per competitor.
+        ml_vae_rl: the same, where q(pi) also learns from a reward.
+        ablation_1: ML-VAE-RL whose boundary detector learns from the E-step's boundaries.
+        ablation_2: joint optimisation of all modules without an E-step.
+        ablation_3: ML-VAE-RL whose E-step finds boundaries first, then correctness.
+        ml_vae_sub: the modules of ML-VAE over an acceptor with one path per competitor.
     """
 
     deltas: bool = False
     silence: bool = False
     align: AlignConfig = field(default_factory=AlignConfig)
     ml_vae: SystemConfig = field(default_factory=SystemConfig)
-    ml_vae_sub: SystemConfig = field(default_factory=_substitution)
+    ml_vae_rl: SystemConfig = _trained(algorithm="reinforce")
+    ablation_1: SystemConfig = _trained(algorithm="reinforce", boundary_target="found")
+    ablation_2: SystemConfig = _trained(algorithm="joint")
+    ablation_3: SystemConfig = _trained(algorithm="reinforce", topology="separate")
+    ml_vae_sub: SystemConfig = _trained(topology="substitution")
 
     def system(self, name: str) -> SystemConfig:
-        """Configuration of the system ``ml-vae`` or ``ml-vae-sub``.
+        """Configuration of a system of :data:`TRAINED`.
 
         Raises:
             ValueError: there is no such system.
         """
-        if name not in SYSTEMS:
-            raise ValueError(f"there is no system {name!r}; there are: {', '.join(SYSTEMS)}")
+        if name not in TRAINED:
+            raise ValueError(f"no configuration has a system {name!r}, only {', '.join(TRAINED)}")
         return getattr(self, name.replace("-", "_"))
 
 
-#: Systems that stage 4 can train.
-SYSTEMS = ("ml-vae", "ml-vae-sub")
+#: Systems made of the modules of ML-VAE; each has a section in the configuration.
+TRAINED = ("ml-vae", "ml-vae-rl", "ablation-1", "ablation-2", "ablation-3", "ml-vae-sub")
 
 
 def load_config(path: Path) -> RecipeConfig:

@@ -1,15 +1,20 @@
-"""A system from end to end: train it in its folder, and localise with what lies there."""
+"""A system from end to end: train it in its folder, and localise with what lies there.
+
+:data:`SYSTEMS` says for each name how.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
 from lhotse import CutSet
 
 from mlvae.align import Aligner
-from mlvae.config import RecipeConfig
+from mlvae.config import TRAINED, RecipeConfig
 from mlvae.data.dataset import UnitDataset
 from mlvae.device import num_parameters, seed_everything
 from mlvae.em import Decoding, EStep, Trainer
@@ -53,7 +58,7 @@ def train_system(
     """Train a system, choose its scale, and train the aligner of its edges.
 
     Args:
-        name: ``ml-vae`` or ``ml-vae-sub``.
+        name: one of ``config.TRAINED``.
         config: of the recipe.
         train_cuts: training cuts with features and the tier ``fa``.
         valid_cuts: held-out cuts with features.
@@ -232,3 +237,59 @@ def new_model(
         settings.model,
         settings.train.states_per_unit,
     )
+
+
+#: Adds the tiers of a system to cuts; also gives the ids of those too short for their units.
+Localizer = Callable[[CutSet], "tuple[CutSet, list[str]]"]
+
+
+def load_localizers(
+    name: str,
+    config: RecipeConfig,
+    cuts: CutSet,
+    dataset: UnitDataset,
+    folder: Path,
+    device: torch.device,
+) -> dict[str, Localizer]:
+    """Read a trained system; what it answers, by the name of the folder of the answers."""
+    system = load_system(name, config, cuts, dataset, folder, device)
+    answers = {name: system}
+    if name == "ml-vae-sub":
+        answers["ml-vae-sub-no-generator"] = without_generator(system)
+    return {
+        answer: partial(localize_with, way, dataset=dataset, device=device)
+        for answer, way in answers.items()
+    }
+
+
+@dataclass(frozen=True)
+class SystemKind:
+    """How a system is trained and read.
+
+    Attributes:
+        train: as :func:`train_system`; returns what ``training.json`` says.
+        load: as :func:`load_localizers`.
+    """
+
+    train: Callable[..., dict]
+    load: Callable[..., dict[str, Localizer]]
+
+
+_ML_VAE = SystemKind(train_system, load_localizers)
+
+#: What ``--systems`` may name, in the order of the table; None where stage 3 has done everything.
+#: To add a system, add a line.
+SYSTEMS: dict[str, SystemKind | None] = {
+    "fa": None,
+    **dict.fromkeys(TRAINED, _ML_VAE),
+}
+
+
+def check_systems(names: list[str]) -> None:
+    """Raise ValueError unless at least one system is named and all of them exist."""
+    known = ", ".join(SYSTEMS)
+    if not names:
+        raise ValueError(f"no system is named; there are: {known}")
+    for name in names:
+        if name not in SYSTEMS:
+            raise ValueError(f"there is no system {name!r}; there are: {known}")

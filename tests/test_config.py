@@ -1,13 +1,16 @@
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
-from mlvae.config import SYSTEMS, RecipeConfig, SystemConfig, load_config
+from mlvae.config import TRAINED, RecipeConfig, SystemConfig, load_config
+from mlvae.device import num_parameters
 from mlvae.em import Decoding, TrainConfig
 from mlvae.em.settings import CrossFitConfig
+from mlvae.nn import MlVae
+from mlvae.nn.baseline import RewardBaseline
 
 CONF = Path(__file__).resolve().parents[1] / "recipes" / "audiomnist" / "conf"
 
@@ -90,7 +93,12 @@ def test_paper_is_the_paper():
     assert config.deltas
     lstm = {"lstm_layers": 2, "lstm_size": 512, "bidirectional": False, "fc_size": 128}
     assert asdict(config.ml_vae.model.boundary) == {**lstm, "dropout": 0.0}
-    assert asdict(config.ml_vae.model.estimator) == {**lstm, "dropout": 0.0}
+    estimator = asdict(config.ml_vae.model.estimator)
+    assert {name: estimator[name] for name in (*lstm, "dropout", "kind")} == {
+        **lstm,
+        "dropout": 0.0,
+        "kind": "lstm",
+    }
     assert asdict(config.ml_vae.model.generator) == {
         "encoder_fc_size": 32,
         "encoder_lstm_layers": 4,
@@ -112,6 +120,32 @@ def test_paper_is_the_paper():
     assert train == TrainConfig(max_frames=train.max_frames)
 
 
+@pytest.mark.parametrize("name", ["small", "paper"])
+def test_rl_and_the_ablations_differ_from_the_paper_in_what_their_names_say(name):
+    config = load_config(CONF / f"{name}.yaml")
+    train = config.ml_vae.train
+    differences = {
+        "ml-vae-rl": {"algorithm": "reinforce"},
+        "ablation-1": {"algorithm": "reinforce", "boundary_target": "found"},
+        "ablation-2": {"algorithm": "joint"},
+        "ablation-3": {"algorithm": "reinforce", "topology": "separate"},
+    }
+    assert {*differences, "ml-vae", "ml-vae-sub"} == set(TRAINED)
+    for system, difference in differences.items():
+        expected = replace(config.ml_vae, train=replace(train, **difference))
+        assert config.system(system) == expected
+    reinforce = train.reinforce
+    assert (reinforce.samples, reinforce.entropy_weight) == (5, 0.05)
+
+
+def test_with_the_baseline_of_rl_the_paper_has_25_million_parameters():
+    config = load_config(CONF / "paper.yaml").ml_vae_rl
+    model = MlVae(120, 10, False, config.model)
+    baseline = RewardBaseline(120, config.train.reinforce.baseline_size)
+    assert num_parameters(model) == pytest.approx(24e6, rel=0.03)
+    assert num_parameters(model) + num_parameters(baseline) == pytest.approx(25e6, rel=0.005)
+
+
 def test_small_is_small_and_aligns_with_one_frame_on_each_side():
     config = load_config(CONF / "small.yaml")
     assert not config.deltas
@@ -126,7 +160,7 @@ def test_small_is_small_and_aligns_with_one_frame_on_each_side():
 @pytest.mark.parametrize("name", ["small", "paper"])
 def test_the_second_system_hears_relabels_and_is_calibrated(name):
     config = load_config(CONF / f"{name}.yaml")
-    paper, ours = (config.system(system) for system in SYSTEMS)
+    paper, ours = (config.system(system) for system in ("ml-vae", "ml-vae-sub"))
     assert (paper, ours) == (config.ml_vae, config.ml_vae_sub)
     assert paper.model == ours.model
     assert (paper.train.topology, paper.train.states_per_unit) == ("ml", 1)
@@ -145,5 +179,5 @@ def test_the_second_system_hears_relabels_and_is_calibrated(name):
 def test_there_are_no_other_systems():
     config = RecipeConfig()
     for name in ("ml_vae", "ml-vae-sub-no-generator", "align", ""):
-        with pytest.raises(ValueError, match=f"no system '{name}'; there are: ml-vae, ml-vae-sub"):
+        with pytest.raises(ValueError, match=f"has a system '{name}', only ml-vae, ml-vae-rl"):
             config.system(name)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mlvae.systems import SYSTEMS
 from tests.shell_project import PYTHON, Project
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -84,7 +85,7 @@ def test_run_does_the_asked_stages_only(project):
 
 
 @pytest.mark.parametrize(
-    "systems", ["ml-vae", "ml-vae-sub", "ml-vae ml-vae-sub", "ml-vae-sub ml-vae"]
+    "systems", ["ml-vae", "ml-vae-sub ml-vae", "fa ablation-1 ml-vae-rl ablation-3 ablation-2"]
 )
 def test_run_hands_the_systems_to_the_stages_that_have_them(project, systems):
     """As one word, whichever way it is written; the program of a stage notes its words."""
@@ -102,6 +103,13 @@ def test_run_hands_the_systems_to_the_stages_that_have_them(project, systems):
             assert call.endswith(f" --seed 0 --systems {systems}")
         else:
             assert "--systems" not in call
+
+
+def test_run_knows_the_systems_that_the_stages_know():
+    (known,) = re.findall(r'(?m)^known_systems="(.*)"$', (ROOT / "run.sh").read_text())
+    assert set(SYSTEMS) <= set(known.split())
+    (default,) = re.findall(r'(?m)^systems="(.*?)"', (ROOT / "run.sh").read_text())
+    assert f'DEFAULT_SYSTEMS = "{default}"' in (ROOT / "local" / "options.py").read_text()
 
 
 def test_run_stops_with_the_status_of_a_failed_stage(project):
@@ -163,11 +171,12 @@ def test_help_lists_every_option(project):
         (["--device", "gpu"], "--device must be auto, cpu or cuda"),
         (
             ["--systems", "ml-vae-top"],
-            "--systems must name ml-vae, ml-vae-sub or both, not 'ml-vae-top'",
+            "there is no system 'ml-vae-top' (--systems may name: fa two-pass-fa w2v-ctc ml-vae ",
         ),
-        (["--systems", "ml-vae,ml-vae-sub"], "--systems must name"),
-        (["--systems", "ml-vae ml-vae-sub-no-generator"], "--systems must name"),
-        (["--systems="], "--systems must name"),
+        (["--systems", "ml-vae,ml-vae-sub"], "there is no system 'ml-vae,ml-vae-sub'"),
+        (["--systems", "ml-vae ml-vae-sub-no-generator"], "there is no system 'ml-vae-sub-"),
+        (["--systems", "*"], "there is no system '*'"),
+        (["--systems="], "--systems names none (there are: fa "),
         (["--seed", "x"], "--seed must be a whole number"),
         (["--exp-dir", ""], "must not be empty"),
     ],

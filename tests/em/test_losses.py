@@ -113,7 +113,12 @@ def test_boundary_loss_teaches_through_the_sample():
 def output_of(seed: int = 0) -> GeneratorOutput:
     torch.manual_seed(seed)
     return GeneratorOutput(
-        torch.randn(2, 5, 3), torch.randn(2, 5, 3), torch.rand(2, 5), torch.randn(2, 5)
+        torch.randn(2, 5, 3),
+        torch.randn(2, 5, 3),
+        torch.rand(2, 5),
+        torch.randn(2, 5),
+        torch.zeros(1, 2, 5),
+        torch.zeros(1, 2, 5),
     )
 
 

@@ -49,9 +49,8 @@ def always(module: SpeechGenerator, mispronounced: bool) -> None:
 
 def number_components(module: SpeechGenerator) -> None:
     """Component v of unit u has mean 10 u + v and log-variance (10 u + v) / 100."""
-    unit, variant = torch.meshgrid(
-        torch.arange(NUM_UNITS), torch.arange(NUM_VARIANTS + 1), indexing="ij"
-    )
+    components = module.component_mean.shape[1]
+    unit, variant = torch.meshgrid(torch.arange(NUM_UNITS), torch.arange(components), indexing="ij")
     number = (10.0 * unit + variant).unsqueeze(2)
     with torch.no_grad():
         module.component_mean.copy_(number.expand_as(module.component_mean))
@@ -79,8 +78,8 @@ def test_a_correct_frame_takes_the_first_component_of_its_unit():
     module = generator()
     number_components(module)
     features, _, unit, *_ = arguments()
-    mean, log_variance = module._select(features, unit, torch.zeros(unit.shape))
-    expected = 10.0 * unit.unsqueeze(2).expand(*unit.shape, LATENT)
+    mean, log_variance = module._select(features, unit, torch.zeros(2, *unit.shape))
+    expected = 10.0 * unit.unsqueeze(2).expand(2, *unit.shape, LATENT)
     torch.testing.assert_close(mean, expected)
     torch.testing.assert_close(log_variance, expected / 100)
 
@@ -89,7 +88,7 @@ def test_a_mispronounced_frame_takes_one_variant_of_its_unit():
     module = generator()
     number_components(module)
     features, unit = torch.randn(1, 300, NUM_FEATURES), torch.arange(300).view(1, -1) % NUM_UNITS
-    mean, log_variance = module._select(features, unit, torch.ones(1, 300))
+    mean, log_variance = module._select(features, unit, torch.ones(1, 1, 300))
     variant = mean[..., 0] - 10.0 * unit
     torch.testing.assert_close(variant, variant.round(), atol=1e-4, rtol=0)  # hard, not mixed
     assert set(variant.round().flatten().tolist()) == {1.0, 2.0, 3.0}
@@ -105,14 +104,14 @@ def test_the_variant_depends_on_speech_and_unit():
     with torch.no_grad():
         last.weight.zero_()
         last.bias.copy_(torch.tensor([0.0, 1000.0, 0.0]))
-    mean, _ = module._select(features, unit, torch.ones(1, 40))
+    mean, _ = module._select(features, unit, torch.ones(1, 1, 40))
     torch.testing.assert_close(mean, torch.full_like(mean, 12.0))
     scores = []
     module.variant.register_forward_hook(lambda *args: scores.append(args[2].detach()))
     with torch.no_grad():
         last.weight.normal_()
     for speech, chosen in ((features, unit), (features + 1, unit), (features, unit + 1)):
-        module._select(speech, chosen, torch.ones(1, 40))
+        module._select(speech, chosen, torch.ones(1, 1, 40))
     assert not torch.allclose(scores[0], scores[1])
     assert not torch.allclose(scores[0], scores[2])
 
@@ -255,3 +254,70 @@ def test_q_of_pi_sees_speech_phone_posteriors_and_boundary(changed):
     before = module.correctness_logits(args[0], args[3], args[4])
     args[changed] = args[changed] + 0.5
     assert not torch.allclose(module.correctness_logits(args[0], args[3], args[4]), before)
+
+
+def test_several_samples_are_encoded_and_decoded_once():
+    module = generator(num_variants=1)
+    number_components(module)
+    calls = []
+    module.decoder.register_forward_hook(lambda *_: calls.append("decoder"))
+    module.encoder_lstm.register_forward_hook(lambda *_: calls.append("encoder"))
+    found = module(*arguments(), num_samples=7)
+    assert calls == ["encoder", "decoder"]
+    assert found.sampled.shape == found.sample_kl.shape == (7, *found.kl.shape)
+    torch.testing.assert_close(found.kl, found.sample_kl.mean(0))
+    # With one variant the KL of a frame depends on its sample of pi alone, and both occur.
+    mixed = (found.sampled.min(0).values == 0) & (found.sampled.max(0).values == 1)
+    assert mixed.any()
+    for value in (0.0, 1.0):
+        chosen = torch.where(found.sampled == value, found.sample_kl, torch.nan)
+        low, high = chosen.nan_to_num(1e9).min(0).values, chosen.nan_to_num(-1e9).max(0).values
+        torch.testing.assert_close(low[mixed], high[mixed])
+
+
+def test_samples_have_the_rate_of_q():
+    module = generator()
+    with torch.no_grad():
+        module.correctness[-1].weight.zero_()
+        module.correctness[-1].bias.fill_(-1.0986)  # q(pi = 1) = 1/4
+    sampled = module(*arguments([50, 50]), num_samples=40).sampled
+    assert float(sampled.mean()) == pytest.approx(0.25, abs=0.03)
+
+
+def soft_arguments(unit_probs: torch.Tensor | None = None) -> dict:
+    features, num_frames, _, probs, boundary = arguments()
+    return {
+        "features": features,
+        "num_frames": num_frames,
+        "unit_posteriors": (probs if unit_probs is None else unit_probs).requires_grad_(),
+        "boundary": boundary.requires_grad_(),
+        "temperature": 0.5,
+    }
+
+
+@pytest.mark.parametrize("mispronounced", [False, True])
+def test_a_soft_unit_weights_the_kl_to_the_components_of_all_units(mispronounced):
+    module = generator(num_variants=1)
+    number_components(module)
+    always(module, mispronounced)
+    given = soft_arguments()
+    found = module.soft(**given)
+    mean, log_variance = module._encode(given["features"], given["num_frames"])
+    encoded = Normal(mean, (0.5 * log_variance).exp())
+    expected = 0.0
+    for unit in range(NUM_UNITS):
+        number = 10.0 * unit + mispronounced
+        component = Normal(number, torch.tensor(number / 100 / 2).exp())
+        kl = kl_divergence(encoded, component).sum(2)
+        expected = expected + given["unit_posteriors"][..., unit] * kl
+    torch.testing.assert_close(found.kl, expected, rtol=1e-4, atol=1e-3)
+
+
+def test_soft_answers_are_differentiable_in_what_the_other_modules_say():
+    module = generator()
+    given = soft_arguments()
+    found = module.soft(**given)
+    assert ((found.sampled > 0) & (found.sampled < 1)).any()
+    found.kl.sum().backward()
+    for name in ("unit_posteriors", "boundary"):
+        assert bool((given[name].grad.abs() > 0).any()), name
