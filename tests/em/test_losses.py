@@ -155,7 +155,8 @@ def test_padding_never_counts(content):
         log_probs = torch.randn(2, 5, 4)
         unit = torch.ones(2, 5, dtype=torch.int64).masked_fill(padding, IGNORE)
         wrong, boundary = torch.zeros(2, 5), torch.zeros(2, 5)
-        inputs = [*vars(output).values(), alpha, beta, log_probs]
+        shown = [output.mean, output.log_variance, output.kl, output.correctness_logit]
+        inputs = [*shown, alpha, beta, log_probs]
         if fill is not None:
             for values in (*inputs, features):
                 values[padding] = fill

@@ -43,10 +43,14 @@ ml_vae:
       correctness_fc_size: 16
       decoder_layers: 1
       decoder_size: 24
-  train:
+  train: &train
     iterations: 8
     max_frames: 800
     learning_rate: 1.5e-2
+ml_vae_rl: {model: *model, train: *train}
+ablation_1: {model: *model, train: *train}
+ablation_2: {model: *model, train: *train}
+ablation_3: {model: *model, train: *train}
 ml_vae_sub:
   model: *model
   train:

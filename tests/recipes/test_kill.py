@@ -14,9 +14,9 @@ from tests.data.conftest import ROOT
 from tests.recipes.conftest import QUICK, Recipe
 
 
-@pytest.mark.parametrize("system", ["ml-vae", "ml-vae-sub"])
+@pytest.mark.parametrize("system", ["ml-vae", "ml-vae-rl", "ml-vae-sub"])
 def test_a_killed_training_goes_on_to_the_same_weights(prepared, tmp_path, system):
-    """The second system is killed after it has begun to relabel."""
+    """The last system is killed after it has begun to relabel."""
     prepared.config = tmp_path / "conf.yaml"
     prepared.systems = system
     prepared.config.write_text(QUICK.replace("iterations: 2", "iterations: 4"))

@@ -8,9 +8,9 @@ import pytest
 from lhotse import SupervisionSet
 from safetensors.torch import load_file
 
-from mlvae.config import SYSTEMS
+from mlvae.config import TRAINED
 from mlvae.data.manifests import write_manifest
-from tests.recipes.conftest import ANSWERS, Recipe
+from tests.recipes.conftest import Recipe
 
 
 def scramble(path) -> None:
@@ -27,8 +27,9 @@ def scramble(path) -> None:
     write_manifest(path, items)
 
 
-@pytest.mark.parametrize("how", ["scrambled", "absent"])
-def test_truth_changes_no_weight_and_no_answer(prepared, tmp_path, how):
+@pytest.mark.parametrize(("how", "systems"), [("scrambled", TRAINED), ("absent", ("ml-vae-sub",))])
+def test_truth_changes_no_weight_and_no_answer(prepared, tmp_path, how, systems):
+    prepared.systems = " ".join(systems)
     assert prepared.run(3, 4, 5) == [0] * 3
     truth = prepared.data / "truth.jsonl.gz"
     before = truth.read_bytes()
@@ -37,17 +38,18 @@ def test_truth_changes_no_weight_and_no_answer(prepared, tmp_path, how):
         assert truth.read_bytes() != before
     else:
         truth.unlink()
-    other = Recipe(prepared.data, tmp_path / "other", prepared.config)
+    other = Recipe(prepared.data, tmp_path / "other", prepared.config, systems=prepared.systems)
     assert other.run(3, 4, 5) == [0] * 3
     for name in (
         "fa/model.safetensors",
-        *("ml-vae/model.safetensors", "ml-vae-sub/model.safetensors"),
+        *(f"{system}/model.safetensors" for system in systems),
         "ml-vae-sub/edges.safetensors",
         *(f"fa/cuts_{split}.jsonl.gz" for split in ("train", "valid", "test")),
-        *(f"{system}/cuts_test.jsonl.gz" for system in ANSWERS),
+        *(f"{system}/cuts_test.jsonl.gz" for system in systems),
+        "ml-vae-sub-no-generator/cuts_test.jsonl.gz",
     ):
         assert (other.exp / name).read_bytes() == (prepared.exp / name).read_bytes(), name
-    for system in SYSTEMS:
+    for system in systems:
         mine, theirs = (
             load_file(recipe.exp / system / "checkpoint.safetensors")
             for recipe in (prepared, other)
