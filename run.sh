@@ -26,6 +26,7 @@ data_dir=data       # stages 0 to 2 write to DATA_DIR/CORPUS
 exp_dir=exp         # stages 3 to 6 write to EXP_DIR/RECIPE/CORPUS/CONFIG
 systems="ml-vae ml-vae-sub"  # systems to train and compare, separated by spaces
 utterance=          # test utterance in the picture of stage 6 (default: chosen by a rule)
+w2v_checkpoint=     # weights of wav2vec 2.0 for w2v-ctc (default: those of torchaudio, if at hand)
 device=auto         # auto, cpu or cuda
 seed=0              # of everything random
 # end options
@@ -68,6 +69,8 @@ for name in "${names[@]}"; do
     usage_error "there is no system '$name' (--systems may name: $known_systems)"
 done
 [[ $seed =~ ^[0-9]+$ ]] || usage_error "--seed must be a whole number, not '$seed'"
+[[ -z $w2v_checkpoint || -f $w2v_checkpoint ]] ||
+  usage_error "--w2v-checkpoint $w2v_checkpoint is not a file"
 [[ -n $data_dir && -n $exp_dir ]] || usage_error "--data-dir and --exp-dir must not be empty"
 
 python=$("$root/local/setup.sh")
@@ -101,7 +104,8 @@ run_stage 0 prepare "recipes/$recipe/prepare.py" --corpus "$corpus" --data-dir "
 run_stage 1 fbank local/fbank.py --data-dir "$data"
 run_stage 2 units local/units.py --data-dir "$data"
 run_stage 3 align local/align.py "${model_options[@]}"
-run_stage 4 train local/train.py "${system_options[@]}"
+run_stage 4 train local/train.py "${system_options[@]}" \
+  ${w2v_checkpoint:+--w2v-checkpoint "$w2v_checkpoint"}
 run_stage 5 localize local/localize.py "${system_options[@]}"
 run_stage 6 score local/score.py --data-dir "$data" --exp-dir "$exp" --seed "$seed" \
   ${utterance:+--utterance "$utterance"}

@@ -22,6 +22,7 @@ class ModelOptions:
     device: str
     seed: int
     systems: list[str]
+    w2v_checkpoint: str = ""
 
 
 def parse_model_options(
@@ -29,6 +30,7 @@ def parse_model_options(
     description: str | None,
     argv: Sequence[str] | None,
     with_systems: bool = True,
+    with_checkpoint: bool = False,
 ) -> ModelOptions:
     """Parse the command line of a stage; one ``with_systems`` is told which of them."""
     parser = ArgumentParser(prog=program, description=description)
@@ -41,6 +43,16 @@ def parse_model_options(
         parser.add_argument(
             "--systems", type=str, default=DEFAULT_SYSTEMS, help="systems, separated by spaces"
         )
+    if with_checkpoint:
+        parser.add_argument(
+            "--w2v-checkpoint",
+            type=str,
+            default="",
+            help="weights of wav2vec 2.0 for w2v-ctc (default: torchaudio's, if at hand)",
+        )
     args = parser.parse_args(argv)
     systems = args.systems.split() if with_systems else []
-    return ModelOptions(args.data_dir, args.exp_dir, args.config, args.device, args.seed, systems)
+    checkpoint = args.w2v_checkpoint if with_checkpoint else ""
+    return ModelOptions(
+        args.data_dir, args.exp_dir, args.config, args.device, args.seed, systems, checkpoint
+    )

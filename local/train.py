@@ -20,10 +20,12 @@ from mlvae.systems import SYSTEMS, check_systems
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the stage; returns its exit status."""
-    options = parse_model_options("train.py", __doc__, argv)
+    options = parse_model_options("train.py", __doc__, argv, with_checkpoint=True)
     report = StageReport(stage="4 train", folder=options.exp_dir)
     try:
         config = load_config(options.config)
+        if options.w2v_checkpoint:
+            config.w2v_ctc.checkpoint = options.w2v_checkpoint
         check_systems(options.systems)
         device = select_device(options.device)
         table = UnitTable.load(options.data_dir / "units" / "tokens.txt")
@@ -40,11 +42,15 @@ def main(argv: Sequence[str] | None = None) -> int:
                 continue
             training = kind.train(name, config, train, valid, dataset, folder, device, options.seed)
             write_json(folder / "training.json", training)
+            if "unavailable" in training:
+                continue  # has said why
             write_learning_curves(folder)
-            log(
-                f"stage 4 train: {name}: best of {training['iterations']} iterations is "
-                f"{training['best_iteration']}; {training['training_seconds']:.1f} s"
-            )
+            chosen = ""
+            if "iterations" in training:
+                chosen = (
+                    f"best of {training['iterations']} iterations is {training['best_iteration']}; "
+                )
+            log(f"stage 4 train: {name}: {chosen}{training['training_seconds']:.1f} s")
     except (ValueError, OSError) as error:
         if report.skipped:
             report.finish()

@@ -8,6 +8,8 @@ from pathlib import Path
 from jsonargparse import ArgumentParser
 
 from mlvae.align import AlignConfig
+from mlvae.baselines.two_pass import TwoPassConfig
+from mlvae.baselines.w2v_ctc import W2vCtcConfig
 from mlvae.em import TrainConfig
 from mlvae.em.calibration import CalibrationConfig
 from mlvae.nn import MlVaeConfig
@@ -52,6 +54,8 @@ class RecipeConfig:
             forced alignment, which must see little around a frame).
         silence: whether silence is optional at edges and between words.
         align: forced alignment, and the alignment of what was heard.
+        two_pass_fa: free recognition with the model of forced alignment.
+        w2v_ctc: recognition with wav2vec 2.0.
         ml_vae: the paper's system.
         ml_vae_rl: the same, where q(pi) also learns from a reward.
         ablation_1: ML-VAE-RL whose boundary detector learns from the E-step's boundaries.
@@ -63,6 +67,8 @@ class RecipeConfig:
     deltas: bool = False
     silence: bool = False
     align: AlignConfig = field(default_factory=AlignConfig)
+    two_pass_fa: TwoPassConfig = field(default_factory=TwoPassConfig)
+    w2v_ctc: W2vCtcConfig = field(default_factory=W2vCtcConfig)
     ml_vae: SystemConfig = field(default_factory=SystemConfig)
     ml_vae_rl: SystemConfig = _trained(algorithm="reinforce")
     ablation_1: SystemConfig = _trained(algorithm="reinforce", boundary_target="found")

@@ -14,6 +14,7 @@ import torch
 from lhotse import CutSet
 
 from mlvae.align import Aligner
+from mlvae.baselines.systems import BASELINES, load_baseline, train_baseline
 from mlvae.config import TRAINED, RecipeConfig
 from mlvae.data.dataset import UnitDataset
 from mlvae.device import num_parameters, seed_everything
@@ -281,6 +282,7 @@ _ML_VAE = SystemKind(train_system, load_localizers)
 #: To add a system, add a line.
 SYSTEMS: dict[str, SystemKind | None] = {
     "fa": None,
+    **dict.fromkeys(BASELINES, SystemKind(train_baseline, load_baseline)),
     **dict.fromkeys(TRAINED, _ML_VAE),
 }
 

@@ -1,0 +1,274 @@
+"""Fine-tuning of wav2vec 2.0 with CTC, which goes on from its checkpoint after a kill."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from lhotse import CutSet
+from lhotse.cut import Cut
+from torch import nn
+from torch.utils.tensorboard import SummaryWriter
+from tqdm import tqdm
+
+from mlvae.baselines.ctc import BLANK, fewest_frames
+from mlvae.baselines.w2v_ctc import W2vCtcConfig, load_waveform
+from mlvae.baselines.wav2vec import Wav2VecCtc, find_weights, fingerprint, pretrained
+from mlvae.data.units import UnitTable, canonical_units
+from mlvae.device import num_parameters, seed_everything
+from mlvae.em.checkpoint import (
+    TrainingState,
+    load_checkpoint,
+    read_metadata,
+    run_identity,
+    save_checkpoint,
+    save_model,
+)
+from mlvae.stage import log
+
+NO_WEIGHTS = "no weights at hand"
+MODEL, CHECKPOINT = "model.safetensors", "checkpoint.safetensors"
+
+
+def train_w2v(
+    config: W2vCtcConfig,
+    train_cuts: CutSet,
+    valid_cuts: CutSet,
+    table: UnitTable,
+    folder: Path,
+    device: torch.device,
+    seed: int,
+) -> dict:
+    """Fine-tune wav2vec 2.0, if its weights are at hand.
+
+    Args:
+        config: how to train, and which weights.
+        train_cuts: cuts with audio and canonical units; audio may have any sampling rate.
+        valid_cuts: the same, to choose the epoch by.
+        table: ids of the units.
+        folder: where to write; a killed training goes on from what lies there.
+        device: where to run.
+        seed: of everything random.
+
+    Returns:
+        What ``training.json`` says: ``{"unavailable": reason}`` alone where there are no weights.
+
+    Raises:
+        ValueError: the weights that were named cannot be read, or no cut can be used.
+    """
+    weights = find_weights(config.checkpoint, config.hub_file)
+    if weights is None:
+        log(
+            f"w2v-ctc: {NO_WEIGHTS}: name a checkpoint of wav2vec 2.0 (--w2v-checkpoint FILE), or "
+            f"have {config.hub_file} of torchaudio in {torch.hub.get_dir()}/checkpoints"
+        )
+        return {"unavailable": NO_WEIGHTS}
+    seed_everything(seed)
+    model = pretrained(weights, len(table), config.dropout, config.layer_drop)
+    log(f"w2v-ctc: {num_parameters(model)} parameters of {weights} on {device}")
+    tuner = FineTuner(model, config, table, folder, device, seed)
+    setup = {"weights": fingerprint(weights), "units": list(table.symbols)}
+    return tuner.fit(train_cuts, valid_cuts, setup)
+
+
+class FineTuner:
+    """Trains one model in one folder.
+
+    The folder holds ``checkpoint.safetensors`` (the last epoch), ``model.safetensors`` (the epoch
+    of the least validation loss) and TensorBoard scalars. Cuts pass through the model one by one
+    and their gradients are added up, so that a step is what it would be in a batch without padding.
+
+    Args:
+        model: to train.
+        config: how.
+        table: ids of the units.
+        folder: where to write.
+        device: where to train.
+        seed: of everything random.
+    """
+
+    def __init__(
+        self,
+        model: Wav2VecCtc,
+        config: W2vCtcConfig,
+        table: UnitTable,
+        folder: Path,
+        device: torch.device,
+        seed: int,
+    ) -> None:
+        self.model = model.to(device)
+        self.config = config
+        self.table = table
+        self.folder = Path(folder)
+        self.device = device
+        self.seed = seed
+        freeze(model, config.frozen_layers)
+        output = list(model.network.aux.parameters())
+        rest = [p for p in model.network.encoder.parameters() if p.requires_grad]
+        self.rates = (config.output_learning_rate, config.learning_rate)
+        groups = [{"params": output, "lr": 0.0}, {"params": rest, "lr": 0.0}]
+        self.optimizer = torch.optim.Adam([group for group in groups if group["params"]])
+
+    def fit(self, train_cuts: CutSet, valid_cuts: CutSet, setup: dict) -> dict:
+        """Train to the end; return what ``training.json`` says.
+
+        Args:
+            train_cuts: to learn from.
+            valid_cuts: to choose the epoch by.
+            setup: JSON values of what makes this run another one besides settings, seed and cuts.
+        """
+        settings = {key: value for key, value in asdict(self.config).items() if key in _COUNTING}
+        identity = run_identity(settings, self.seed, setup, [train_cuts, valid_cuts])
+        usable = {"training": self._usable(train_cuts), "validation": self._usable(valid_cuts)}
+        for part, cuts in usable.items():
+            if not cuts:
+                raise ValueError(f"w2v-ctc: no usable {part} cut")
+        progress: dict = {"epoch": 0, "best": None, "best_epoch": 0, "seconds": 0.0}
+        progress.update(history=[], identity=identity)
+        state = TrainingState({"model": self.model}, {"model": self.optimizer}, progress)
+        self._remove_left_overs(identity)
+        seed_everything(self.seed)
+        if (self.folder / CHECKPOINT).exists():
+            load_checkpoint(self.folder / CHECKPOINT, state)
+            log(f"w2v-ctc: going on after epoch {progress['epoch']} of {self.config.epochs}")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        purge_step = progress["epoch"] + 1
+        with SummaryWriter(self.folder / "tensorboard", purge_step=purge_step) as writer:
+            while progress["epoch"] < self.config.epochs:
+                began = time.monotonic()
+                scalars = {
+                    "loss/train": self._train_epoch(usable["training"], progress["epoch"]),
+                    "loss/valid": self._valid_loss(usable["validation"]),
+                }
+                progress["epoch"] += 1
+                progress["history"].append(scalars)
+                if progress["best"] is None or scalars["loss/valid"] < progress["best"]:
+                    progress["best"] = scalars["loss/valid"]
+                    progress["best_epoch"] = progress["epoch"]
+                    metadata = {"units": list(self.table.symbols), "epoch": progress["epoch"]}
+                    save_model(self.folder / MODEL, self.model, metadata)
+                progress["seconds"] += time.monotonic() - began
+                save_checkpoint(self.folder / CHECKPOINT, state)
+                for name, value in scalars.items():
+                    writer.add_scalar(name, value, progress["epoch"])
+                log(
+                    f"epoch {progress['epoch']}: "
+                    + ", ".join(f"{name} {value:.4g}" for name, value in scalars.items())
+                )
+        trained = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+        return {
+            "num_params": num_parameters(self.model),
+            "num_params_trained": trained,
+            "training_seconds": round(progress["seconds"], 1),
+            "iterations": progress["epoch"],
+            "best_iteration": progress["best_epoch"],
+            "criterion": "CTC loss of the canonical units of the validation part",
+            "history": progress["history"],
+        }
+
+    def _usable(self, cuts: CutSet) -> list[Cut]:
+        """The cuts that CTC can learn from; a line in the log for each of the others."""
+        kept = []
+        for cut in cuts:
+            units = self._units(cut)
+            try:
+                num_samples = len(load_waveform(cut))
+            except ValueError as error:
+                log(f"w2v-ctc: left out: {error}")
+                continue
+            found, needed = self.model.num_frames(num_samples), fewest_frames(units)
+            if found < needed:
+                log(f"w2v-ctc: left out: {cut.id}: {found} frames, its units take {needed}")
+                continue
+            kept.append(cut)
+        return kept
+
+    def _train_epoch(self, cuts: Sequence[Cut], epoch: int) -> float:
+        self.model.train()
+        order = list(cuts)
+        random.Random(f"{self.seed} {epoch}").shuffle(order)
+        size = self.config.batch_cuts
+        batches = [order[begin : begin + size] for begin in range(0, len(order), size)]
+        losses = []
+        bar = tqdm(total=len(order), desc="w2v-ctc", unit="cut", leave=False, disable=None)
+        with bar:
+            for number, batch in enumerate(batches):
+                self._set_learning_rates(epoch * len(batches) + number)
+                self.optimizer.zero_grad(set_to_none=True)
+                for cut in batch:
+                    loss = self._loss(cut)
+                    (loss / len(batch)).backward()
+                    losses.append(float(loss.detach()))
+                    bar.update()
+                if self.config.gradient_clip > 0:
+                    nn.utils.clip_grad_norm_(self.model.parameters(), self.config.gradient_clip)
+                self.optimizer.step()
+        return sum(losses) / len(losses)
+
+    def _valid_loss(self, cuts: Sequence[Cut]) -> float:
+        self.model.eval()
+        with torch.no_grad():
+            return sum(float(self._loss(cut)) for cut in cuts) / len(cuts)
+
+    def _loss(self, cut: Cut) -> torch.Tensor:
+        """CTC loss a canonical unit."""
+        units = self._units(cut)
+        log_probs = self.model(load_waveform(cut).to(self.device))
+        target = torch.tensor(units, device=self.device) + 1
+        lengths = (torch.tensor([len(log_probs)]), torch.tensor([len(units)]))
+        return F.ctc_loss(log_probs.unsqueeze(1), target.unsqueeze(0), *lengths, blank=BLANK)
+
+    def _set_learning_rates(self, step: int) -> None:
+        share = min(1.0, (step + 1) / max(self.config.warmup_steps, 1))
+        for group, rate in zip(self.optimizer.param_groups, self.rates):
+            group["lr"] = rate * share
+
+    def _units(self, cut: Cut) -> list[int]:
+        return self.table.ids(canonical_units(cut), cut.id)
+
+    def _remove_left_overs(self, identity: str) -> None:
+        """Remove half-written files of a killed run, and the results of another run."""
+        for left_over in self.folder.glob(".tmp-*"):
+            left_over.unlink()
+        checkpoint = self.folder / CHECKPOINT
+        if checkpoint.exists() and read_metadata(checkpoint).get("identity") != identity:
+            log(f"{checkpoint} is of another seed, configuration or corpus: starting afresh")
+            (self.folder / MODEL).unlink(missing_ok=True)
+            checkpoint.unlink()
+
+
+#: Settings that make a run another one; a run may be prolonged with more epochs.
+_COUNTING = (
+    "batch_cuts",
+    "learning_rate",
+    "output_learning_rate",
+    "warmup_steps",
+    "frozen_layers",
+    "dropout",
+    "layer_drop",
+    "gradient_clip",
+)
+
+
+def freeze(model: Wav2VecCtc, num_layers: int) -> None:
+    """Take the feature extractor out of training, and the lowest transformer layers.
+
+    Raises:
+        ValueError: there are fewer layers.
+    """
+    transformer = model.network.encoder.transformer
+    if num_layers > len(transformer.layers):
+        raise ValueError(f"frozen_layers is {num_layers}, of {len(transformer.layers)} layers")
+    model.network.feature_extractor.requires_grad_(False)
+    if num_layers:
+        model.network.encoder.feature_projection.requires_grad_(False)
+        transformer.pos_conv_embed.requires_grad_(False)
+        if transformer.layer_norm_first:  # the transformer's own comes before its layers
+            transformer.layer_norm.requires_grad_(False)
+    for layer in transformer.layers[:num_layers]:
+        layer.requires_grad_(False)
