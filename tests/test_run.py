@@ -76,12 +76,29 @@ def test_run_hands_the_utterance_of_the_picture_to_stage_6(project):
     assert score.endswith("--seed 0 --utterance theo-test-003")
 
 
+def test_run_hands_the_weights_of_wav2vec_to_stage_4(project):
+    (project.root / "w2v.pth").touch()
+    options = ("--w2v-checkpoint", "w2v.pth", "--stage", "4")
+    assert run(project, *options).returncode == 0
+    train, *others = stages(project)
+    assert train.endswith("--systems ml-vae ml-vae-sub --w2v-checkpoint w2v.pth")
+    assert not any("--w2v-checkpoint" in call for call in others)
+
+
 def test_run_does_the_asked_stages_only(project):
     assert run(project, "--stage", "4", "--stop-stage", "5").returncode == 0
     assert [re.search(r"(\w+)\.py", call).group(1) for call in stages(project)] == [
         "train",
         "localize",
     ]
+
+
+def test_run_starts_the_training_alone_in_several_processes(project):
+    assert run(project, "--num-processes", "2", "--stage", "3").returncode == 0
+    align, train, *others = stages(project)
+    assert train.startswith("python3 -m torch.distributed.run ")
+    assert " --nproc_per_node 2 ./local/train.py --data-dir " in train
+    assert not any("torch.distributed" in call for call in (align, *others))
 
 
 @pytest.mark.parametrize(
@@ -177,6 +194,8 @@ def test_help_lists_every_option(project):
         (["--systems", "ml-vae ml-vae-sub-no-generator"], "there is no system 'ml-vae-sub-"),
         (["--systems", "*"], "there is no system '*'"),
         (["--systems="], "--systems names none (there are: fa "),
+        (["--w2v-checkpoint", "none.pth"], "--w2v-checkpoint none.pth is not a file"),
+        (["--num-processes", "0"], "--num-processes must be a positive number"),
         (["--seed", "x"], "--seed must be a whole number"),
         (["--exp-dir", ""], "must not be empty"),
     ],
