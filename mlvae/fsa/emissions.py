@@ -7,9 +7,10 @@ the speech generator where a unit starts.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import k2
 import torch
@@ -33,19 +34,70 @@ LOWEST = -1e4
 class Emissions:
     """Scores of a batch, ready for intersection, and what is needed to read the answers.
 
+    The matrix of scores is several times as large as the network's output, and is made from it when
+    it is asked for.
+
     Attributes:
-        dense: the scores as k2 wants them, longest utterance first.
         order: int64 (B,) on CPU; ``order[i]`` is the caller's index of the i-th longest.
         num_frames: int64 (B,) on CPU, in the caller's order.
         layout: which column holds what; graphs must be compiled with the same.
         names: what messages call the utterances.
     """
 
-    dense: k2.DenseFsaVec
     order: torch.Tensor
     num_frames: torch.Tensor
     layout: ColumnLayout
     names: Sequence[str]
+    _terms: _Terms
+
+    @property
+    def device(self) -> torch.device:
+        """Where the scores are."""
+        return self._terms.log_q.device
+
+    @functools.cached_property
+    def dense(self) -> k2.DenseFsaVec:
+        """The scores of all as k2 wants them, longest utterance first."""
+        # Who asks first may want no gradient, and who asks next may.
+        with torch.enable_grad():
+            return self._make(0, len(self.order))
+
+    def part(self, begin: int, end: int) -> k2.DenseFsaVec:
+        """Scores of some utterances, from ``begin`` to ``end`` (exclusive) in ``order``."""
+        return self.dense if end - begin == len(self.order) else self._make(begin, end)
+
+    def _make(self, begin: int, end: int) -> k2.DenseFsaVec:
+        terms = self._terms
+        blocks = _blocks(self.layout, terms.of(begin, end))
+        return terms.rows.dense_fsa_vec(begin, end, blocks)
+
+
+@dataclass
+class _Terms:
+    """What the scores are made of, checked; R frames.
+
+    Attributes:
+        rows: which frames the rows are.
+        log_q: float32 (R, N * S [+ 1 silence]), posteriors.
+        log_prior: float32, one value a column of ``log_q``.
+        log_b: float32 (R, 2), 0 in first frames.
+        log_pi: float32 (R, 2).
+        scale: acoustic scale.
+    """
+
+    rows: FrameRows
+    log_q: torch.Tensor
+    log_prior: torch.Tensor
+    log_b: torch.Tensor
+    log_pi: torch.Tensor
+    scale: float
+
+    def of(self, begin: int, end: int) -> _Terms:
+        """Those of the utterances from ``begin`` to ``end`` (exclusive) in the rows' order."""
+        rows = self.rows.of(begin, end)
+        return replace(
+            self, log_q=self.log_q[rows], log_b=self.log_b[rows], log_pi=self.log_pi[rows]
+        )
 
 
 def make_emissions(
@@ -137,8 +189,8 @@ def make_emissions(
         log_pi = _constant_rate(CONSTANT_MISPRONUNCIATION_RATE, log_q)
     else:
         log_pi = checked_rows(log_correctness, "log_correctness", True)
-    blocks = _blocks(layout, log_q, log_prior, log_b, log_pi, acoustic_scale)
-    return Emissions(rows.dense_fsa_vec(blocks), rows.order, num_frames, layout, list(names))
+    terms = _Terms(rows, log_q, log_prior, log_b, log_pi, acoustic_scale)
+    return Emissions(rows.order, num_frames, layout, list(names), terms)
 
 
 def _constant_rate(rate: float, like: torch.Tensor) -> torch.Tensor:
@@ -146,28 +198,14 @@ def _constant_rate(rate: float, like: torch.Tensor) -> torch.Tensor:
     return like.new_tensor([1 - rate, rate]).log().expand(len(like), 2)
 
 
-def _blocks(
-    layout: ColumnLayout,
-    log_q: torch.Tensor,
-    log_prior: torch.Tensor,
-    log_b: torch.Tensor,
-    log_pi: torch.Tensor,
-    scale: float,
-) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def _blocks(layout: ColumnLayout, terms: _Terms) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Blocks of columns of the emission matrix, by the equations of make_emissions.
-
-    Args:
-        layout: which columns there are.
-        log_q: float32 (R, N * S [+ 1 silence]), posteriors of all frames.
-        log_prior: float32, one value a column of ``log_q``.
-        log_b: float32 (R, 2), 0 in first frames.
-        log_pi: float32 (R, 2).
-        scale: acoustic scale.
 
     Returns:
         Of each block, two addends, float32 (R, C) and (R, 1).
     """
-    hold, start = log_b.split(1, dim=1)
+    log_q, log_prior, scale = terms.log_q, terms.log_prior, terms.scale
+    hold, start = terms.log_b.split(1, dim=1)
     ratio = log_q - log_prior
     if scale != 1.0:
         ratio = ratio * scale
@@ -179,7 +217,7 @@ def _blocks(
     if not layout.has_mismatch:
         return [*blocks, (first_state, start)]
 
-    start_right, start_wrong = (start + log_pi).split(1, dim=1)
+    start_right, start_wrong = (start + terms.log_pi).split(1, dim=1)
     if layout.topology == "single":
         blocks.append((first_state, start))
     else:
@@ -229,9 +267,11 @@ def _log_sum_of_others(log_probs: torch.Tensor, num_units: int) -> torch.Tensor:
     total = probs.sum(-1, keepdim=True, dtype=torch.float64)
     nearest = total.float()
     others = (nearest - probs).add_((total - nearest).float())
+    if not others.requires_grad:
+        return others.clamp_(min=MISMATCH_FLOOR).log_()
     result = others.clamp(min=MISMATCH_FLOOR).log_()
-    below = others < MISMATCH_FLOOR if others.requires_grad else None
-    if below is not None and bool(below.any()):
+    below = others < MISMATCH_FLOOR
+    if bool(below.any()):
         unfloored = _unfloored(log_probs, others)
         floored = unfloored - unfloored.detach() + math.log(MISMATCH_FLOOR)
         result = torch.where(below, floored, result)

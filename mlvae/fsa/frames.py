@@ -3,7 +3,8 @@
 k2's DenseFsaVec has one row for each frame, and after each utterance one more for the final arc.
 Its constructor picks these rows from a padded emission matrix, which is several times as wide as
 the network's output. Here they are picked from the network's output, so that nothing is computed
-for padding, and the matrix is written once and never copied.
+for padding, and the matrix is written once and never copied; or it is written for some utterances
+at a time, which then need little memory, and stay in the cache until they are searched.
 """
 
 from __future__ import annotations
@@ -44,9 +45,8 @@ class FrameRows:
         frame = torch.minimum(frame, last.repeat_interleave(size))
         # Place of each row among the B * T frames of a padded tensor.
         self._place = (frame + (self.order * width).repeat_interleave(size)).to(device)
-        self._splits = splits.to(device, torch.int32)
+        self._splits = splits
         self.first = splits[:-1].to(device)
-        self._final = (splits[1:] - 1).to(device)
         empty = num_frames[self.order] == 0
         self._stand_in = None
         if bool(empty.any()):
@@ -69,11 +69,20 @@ class FrameRows:
         row = int(self._place.masked_fill(~chosen, self._place.max() + 1).argmin())
         return (row, *divmod(int(self._place[row]), self._width))
 
-    def dense_fsa_vec(self, blocks: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> k2.DenseFsaVec:
+    def of(self, begin: int, end: int) -> slice:
+        """Rows of the utterances from ``begin`` to ``end`` (exclusive), in the order here."""
+        return slice(int(self._splits[begin]), int(self._splits[end]))
+
+    def dense_fsa_vec(
+        self, begin: int, end: int, blocks: Sequence[tuple[torch.Tensor, torch.Tensor]]
+    ) -> k2.DenseFsaVec:
         """Sum up and put together blocks of columns, label 0 first.
 
         Args:
-            blocks: of each block, two addends, float32 (R, C) and (R, 1).
+            begin: first utterance in the order here.
+            end: last utterance, exclusive.
+            blocks: of each block, two addends, float32 (R, C) and (R, 1), where R counts the rows
+                of these utterances.
 
         Returns:
             The DenseFsaVec. Its scores have one more column before label 0, of the final arcs: 0 in
@@ -82,18 +91,21 @@ class FrameRows:
         width = 1 + sum(values.shape[1] for values, _ in blocks)
         wants_gradient = any(addend.requires_grad for block in blocks for addend in block)
         if wants_gradient and torch.is_grad_enabled():
-            no_final = blocks[0][0].new_full((len(self), 1), -math.inf)
+            no_final = blocks[0][0].new_full((len(blocks[0][0]), 1), -math.inf)
             scores = torch.cat([no_final, *(values + term for values, term in blocks)], dim=1)
         else:
             # The same without copies, which would take as long as all the rest.
-            scores = blocks[0][0].new_empty(len(self), width)
+            scores = blocks[0][0].new_empty(len(blocks[0][0]), width)
             scores[:, 0] = -math.inf
             column = 1
             for values, term in blocks:
-                end = column + values.shape[1]
-                torch.add(values, term, out=scores[:, column:end])
-                column = end
-        scores.index_fill_(0, self._final, -math.inf)
-        scores[self._final, 0] = 0.0
+                behind = column + values.shape[1]
+                torch.add(values, term, out=scores[:, column:behind])
+                column = behind
+        splits = self._splits[begin : end + 1] - self._splits[begin]
+        final = (splits[1:] - 1).to(scores.device)
+        scores.index_fill_(0, final, -math.inf)
+        scores[final, 0] = 0.0
+        splits = splits.to(scores.device, torch.int32)
         # The last lines of k2.DenseFsaVec.__init__.
-        return k2.DenseFsaVec._from_dense_fsa_vec(_k2.DenseFsaVec(scores, self._splits), scores)
+        return k2.DenseFsaVec._from_dense_fsa_vec(_k2.DenseFsaVec(scores, splits), scores)

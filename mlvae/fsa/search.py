@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 import k2
+import numpy as np
 import torch
 
 from .emissions import Emissions
@@ -216,17 +217,15 @@ def total_scores(
 
 def _read_paths(paths: k2.Fsa, graphs: k2.Fsa, graph_of: list[int]) -> list[list[UnitSpan]]:
     """Spans of each linear FSA of ``paths``, the i-th of which is one of graph ``graph_of[i]``."""
-    graph_arc = paths.graph_arc.long()
     arcs = PathArcs(
         path=rows(paths).numpy(),
         label=paths.labels.cpu().numpy(),
         score=paths.scores.detach().cpu().numpy(),
-        attributes={
-            name: getattr(graphs, name)[graph_arc].cpu().numpy() for name in ARC_ATTRIBUTES
-        },
+        graph_arc=paths.graph_arc.cpu().numpy().astype(np.int64),
+        attributes={name: getattr(graphs, name).cpu().numpy() for name in ARC_ATTRIBUTES},
     )
     units, words = [[]] * len(graph_of), [[]] * len(graph_of)
-    if arcs.attributes["num_skipped"].any():
+    if arcs["num_skipped"].any():
         attribute = {name: getattr(graphs, name).cpu().long() for name in SLOT_ATTRIBUTES}
         splits = arc_row_splits(graphs).tolist()
         for path, index in enumerate(graph_of):

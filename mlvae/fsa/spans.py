@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -60,14 +61,20 @@ class PathArcs:
         path: int64, which path; non-decreasing.
         label: int64, -1 on final arcs.
         score: float.
-        attributes: int64 arrays by name: unit_pos, word_pos, unit, heard, kind, is_start,
-            is_mispronounced, num_skipped, skipped_pos, skipped_before_pos.
+        graph_arc: int64, the arc of the graphs behind each.
+        attributes: of the arcs of the graphs, integer arrays by name: unit_pos, word_pos, unit,
+            heard, kind, is_start, is_mispronounced, num_skipped, skipped_pos, skipped_before_pos.
     """
 
     path: np.ndarray
     label: np.ndarray
     score: np.ndarray
+    graph_arc: np.ndarray
     attributes: dict[str, np.ndarray]
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """An attribute of the arcs of the paths."""
+        return self.attributes[name][self.graph_arc]
 
 
 def spans_of_paths(
@@ -87,26 +94,26 @@ def spans_of_paths(
     result: list[list[UnitSpan]] = [[] for _ in range(num_paths)]
     if len(arcs.path) == 0:
         return result
-    attribute = arcs.attributes
-    kind = attribute["kind"]
+    kind = arcs["kind"]
     opens = np.empty(len(kind), dtype=bool)
     opens[0] = True
     opens[1:] = arcs.path[1:] != arcs.path[:-1]
     # A span begins with a path, with a start, and where the kind changes, as it does on the final
     # arc; what the final arc begins is only there for the units left out before it.
-    begins = opens | (attribute["is_start"] != 0)
+    begins = opens | (arcs["is_start"] != 0)
     begins[1:] |= kind[1:] != kind[:-1]
     first = np.flatnonzero(begins)
     origin = np.flatnonzero(opens)[np.cumsum(opens)[first] - 1]
-    if not attribute["num_skipped"].any() and not arcs.score[arcs.label == -1].any():
+    if not arcs["num_skipped"].any() and not arcs.score[arcs.label == -1].any():
         return _without_deletions(arcs, num_paths, first, origin)
+    begin_arc = arcs.graph_arc[first]
     columns = zip(
         arcs.path[first].tolist(),
         (first - origin).tolist(),
         (np.append(first[1:], len(kind)) - origin).tolist(),
         arcs.label[first].tolist(),
         np.add.reduceat(arcs.score.astype(np.float64), first).tolist(),
-        *(attribute[name][first].tolist() for name in _SPAN_ATTRIBUTES),
+        *(arcs.attributes[name][begin_arc].tolist() for name in _SPAN_ATTRIBUTES),
     )
     position = [0] * num_paths
     for (
@@ -167,8 +174,9 @@ def _without_deletions(
     emitting = arcs.label[first] != -1
     first, origin, score, end = first[emitting], origin[emitting], score[emitting], end[emitting]
     path = arcs.path[first]
+    begin_arc = arcs.graph_arc[first]
     unit_pos, word_pos, unit, heard, kind, wrong = (
-        arcs.attributes[name][first]
+        arcs.attributes[name][begin_arc]
         for name in ("unit_pos", "word_pos", "unit", "heard", "kind", "is_mispronounced")
     )
     bounds = np.searchsorted(path, np.arange(num_paths + 1))
@@ -178,7 +186,8 @@ def _without_deletions(
     names = np.array(KIND_NAMES, dtype=object)[kind]
     columns = (position, unit, first - origin, end, names, wrong != 0, heard, score, word_pos)
     rows = zip(*(column.tolist() for column in (*columns, unit_pos)))
-    spans = list(map(UnitSpan._make, rows))
+    # What UnitSpan._make does, without Python code for each span.
+    spans = list(map(functools.partial(tuple.__new__, UnitSpan), rows))
     return [spans[begin:stop] for begin, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist())]
 
 
