@@ -82,6 +82,41 @@ def test_a_wrong_file_is_named_with_what_is_wrong(tmp_path, text, reason):
     assert "\n" not in str(caught.value)
 
 
+def test_a_file_may_say_what_differs_from_another(tmp_path):
+    (tmp_path / "base.yaml").write_text(
+        "deltas: true\nml_vae: {train: {iterations: 3, max_frames: 900}}\n", encoding="utf-8"
+    )
+    changes = "base: base.yaml\nml_vae: {train: {iterations: 5}, edges: posterior}\n"
+    config = load_config(write(tmp_path, changes))
+    assert config.deltas
+    assert (config.ml_vae.train.iterations, config.ml_vae.train.max_frames) == (5, 900)
+    assert config.ml_vae.edges == "posterior"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("base: gone.yaml\n", "there is no configuration"),
+        ("base: some.yaml\n", "leads back"),
+        ("base: 3\n", "must be the name of a file"),
+    ],
+)
+def test_a_base_that_cannot_be_read(tmp_path, text, reason):
+    with pytest.raises(ValueError, match="some.yaml.*" + reason):
+        load_config(write(tmp_path, text))
+
+
+def test_every_configuration_of_the_recipe_can_be_read():
+    variants = [path for path in CONF.glob("sub-*.yaml") if load_config(path)]
+    small = load_config(CONF / "small.yaml")
+    assert len(variants) >= 5
+    for path in variants:
+        varied = load_config(path)
+        assert varied.ml_vae_sub != small.ml_vae_sub
+        varied.ml_vae_sub = small.ml_vae_sub
+        assert varied == small
+
+
 def test_an_absent_file(tmp_path):
     with pytest.raises(ValueError, match=r"there is no configuration .*gone.yaml"):
         load_config(tmp_path / "gone.yaml")
@@ -132,10 +167,10 @@ def test_rl_and_the_ablations_differ_from_the_paper_in_what_their_names_say(name
     }
     assert {*differences, "ml-vae", "ml-vae-sub"} == set(TRAINED)
     for system, difference in differences.items():
-        expected = replace(config.ml_vae, train=replace(train, **difference))
-        assert config.system(system) == expected
-    reinforce = train.reinforce
-    assert (reinforce.samples, reinforce.entropy_weight) == (5, 0.05)
+        reinforce = config.system(system).train.reinforce
+        assert (reinforce.samples, reinforce.entropy_weight) == (5, 0.05)
+        expected = replace(train, **difference, reinforce=reinforce)
+        assert config.system(system) == replace(config.ml_vae, train=expected)
 
 
 def test_with_the_baseline_of_rl_the_paper_has_25_million_parameters():
@@ -150,7 +185,8 @@ def test_small_is_small_and_aligns_with_one_frame_on_each_side():
     config = load_config(CONF / "small.yaml")
     assert not config.deltas
     assert config.ml_vae.model.boundary.lstm_size <= 128
-    assert config.ml_vae_sub.model == config.ml_vae.model
+    paper, ours = config.ml_vae.model, config.ml_vae_sub.model
+    assert (ours.boundary, ours.generator) == (paper.boundary, paper.generator)
     for name in ("small", "paper"):
         align = load_config(CONF / f"{name}.yaml").align.model
         assert align.context == 1
@@ -158,17 +194,22 @@ def test_small_is_small_and_aligns_with_one_frame_on_each_side():
 
 
 @pytest.mark.parametrize("name", ["small", "paper"])
-def test_the_second_system_hears_relabels_and_is_calibrated(name):
+def test_the_second_system_hears_minds_wrong_labels_and_is_calibrated(name):
     config = load_config(CONF / f"{name}.yaml")
     paper, ours = (config.system(system) for system in ("ml-vae", "ml-vae-sub"))
     assert (paper, ours) == (config.ml_vae, config.ml_vae_sub)
-    assert paper.model == ours.model
+    assert (paper.model.estimator.kind, ours.model.estimator.kind) == ("lstm", "convolution")
+    assert (paper.model.boundary, paper.model.generator) == (
+        ours.model.boundary,
+        ours.model.generator,
+    )
     assert (paper.train.topology, paper.train.states_per_unit) == ("ml", 1)
     assert (paper.train.relabel_after, paper.train.label_smoothing) == (0, 0.0)
+    assert (paper.train.estimate_after, paper.train.loss_exponent) == (0, 0.0)
     assert (paper.edges, list(paper.calibration.scales)) == ("path", [])
     assert paper.train.decoding == Decoding()
     assert (ours.train.topology, ours.train.states_per_unit) == ("substitution", 3)
-    assert 0 < ours.train.relabel_after < ours.train.iterations
+    assert (ours.train.estimate_after, ours.train.loss_exponent) == (1, 0.5)
     assert ours.edges == "aligner"
     scales = list(ours.calibration.scales)
     assert scales == sorted(set(scales)) and 0 < scales[0] < scales[-1] <= 1
