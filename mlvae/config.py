@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import yaml
 from jsonargparse import ArgumentParser
 
 from mlvae.align import AlignConfig
@@ -94,15 +96,46 @@ TRAINED = ("ml-vae", "ml-vae-rl", "ablation-1", "ablation-2", "ablation-3", "ml-
 def load_config(path: Path) -> RecipeConfig:
     """Read a YAML file; what it leaves out has its default.
 
+    A file with the key ``base``, the name of another file beside it or a path from its folder, only
+    says what differs from that one: ``{base: small.yaml, ml_vae: {train: {iterations: 3}}}``.
+
     Raises:
-        ValueError: the file is absent, or has an unknown key or a value of the wrong type; names
-            the file and the key.
+        ValueError: the file or its base is absent, or has an unknown key or a value of the wrong
+            type; names the file and the key.
     """
-    if not Path(path).is_file():
-        raise ValueError(f"there is no configuration {path}")
+    settings = _read_settings(Path(path), ())
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--config", type=RecipeConfig, default=RecipeConfig())
     try:
-        return parser.instantiate(parser.parse_args([f"--config={path}"])).config
+        return parser.instantiate(parser.parse_object({"config": settings})).config
     except Exception as error:  # jsonargparse raises several kinds; all mean a wrong file
         raise ValueError(f"{path}: {' '.join(str(error).split())}") from error
+
+
+def _read_settings(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
+    """What a file says, merged into what its base says; ``above`` are the files that led here."""
+    if not path.is_file():
+        raise ValueError(f"{f'{above[-1]}: ' if above else ''}there is no configuration {path}")
+    if path.resolve() in [other.resolve() for other in above]:
+        raise ValueError(f"{above[0]}: base leads back to {path}")
+    try:
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: {' '.join(str(error).split())}") from error
+    if not isinstance(settings, dict):
+        raise ValueError(f"{path}: holds no settings")
+    base = settings.pop("base", None)
+    if base is None:
+        return settings
+    if not isinstance(base, str):
+        raise ValueError(f"{path}: base must be the name of a file, not {base!r}")
+    return _merged(_read_settings(path.parent / base, (*above, path)), settings)
+
+
+def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """``base`` with ``changes``, section by section."""
+    merged = dict(base)
+    for key, value in changes.items():
+        both = isinstance(value, dict) and isinstance(base.get(key), dict)
+        merged[key] = _merged(base[key], value) if both else value
+    return merged
