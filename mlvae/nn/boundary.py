@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mlvae.nn.layers import RecurrentConfig, RecurrentTrunk
+from mlvae.nn.layers import RecurrentConfig, RecurrentTrunk, full
 
 
 @dataclass
@@ -48,8 +48,8 @@ class BoundaryDetector(nn.Module):
             alpha and beta, float (B, T), positive.
         """
         hidden = self.trunk(features, num_frames)
-        alpha = F.softplus(self.alpha(hidden)).squeeze(2) + self.MIN_CONCENTRATION
-        beta = F.softplus(self.beta(hidden)).squeeze(2) + self.MIN_CONCENTRATION
+        alpha = F.softplus(full(self.alpha(hidden))).squeeze(2) + self.MIN_CONCENTRATION
+        beta = F.softplus(full(self.beta(hidden))).squeeze(2) + self.MIN_CONCENTRATION
         return alpha, beta
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from mlvae.nn.convolution import ConvolutionConfig, ConvolutionTrunk
-from mlvae.nn.layers import RecurrentConfig, RecurrentTrunk
+from mlvae.nn.layers import RecurrentConfig, RecurrentTrunk, full
 
 
 @dataclass
@@ -60,4 +60,4 @@ class PhonemeEstimator(nn.Module):
             float (B, T, N), log-probabilities.
         """
         hidden = self.trunk(features, num_frames)
-        return self.output(hidden).log_softmax(dim=2)
+        return full(self.output(hidden)).log_softmax(dim=2)

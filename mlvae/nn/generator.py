@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.distributions.relaxed_bernoulli import RelaxedBernoulli
 
-from mlvae.nn.layers import PaddedLSTM, fully_connected
+from mlvae.nn.layers import PaddedLSTM, full, fully_connected
 from mlvae.nn.sru import SRU
 
 
@@ -74,6 +74,8 @@ class SpeechGenerator(nn.Module):
     drawn by a straight-through Gumbel softmax over NN(x_t, y_t). The selection is a hard one-hot:
     the printed softmax(rho * eps + one-hot) is nearly flat over K and rho cancels in it.
 
+    Under mixed precision what networks say becomes float32 before it is sampled from or compared.
+
     Args:
         num_features: feature dimension F.
         num_units: units N.
@@ -130,7 +132,7 @@ class SpeechGenerator(nn.Module):
             float (B, T). No gradient reaches the other two modules.
         """
         inputs = [features, unit_posteriors.detach(), boundary_mean.detach().unsqueeze(2)]
-        return self.correctness(torch.cat(inputs, dim=2)).squeeze(2)
+        return full(self.correctness(torch.cat(inputs, dim=2)).squeeze(2))
 
     def forward(
         self,
@@ -200,22 +202,24 @@ class SpeechGenerator(nn.Module):
             :class:`GeneratorOutput` with one sample; padding holds values that mean nothing.
         """
         inputs = torch.cat([features, unit_posteriors, boundary.unsqueeze(2)], dim=2)
-        logit = self.correctness(inputs).squeeze(2)
+        logit = full(self.correctness(inputs).squeeze(2))
         pi = RelaxedBernoulli(logit.new_tensor(temperature), logits=logit).rsample()
         mean, log_variance = self._encode(features, num_frames)
         latent = mean + torch.randn_like(mean) * (0.5 * log_variance).exp()
-        scores = self.variant(torch.cat([features, unit_posteriors], dim=2))
+        scores = full(self.variant(torch.cat([features, unit_posteriors], dim=2)))
         variant = F.gumbel_softmax(scores, tau=self.temperature, hard=True)
         # (B, T, 1 + N_m): weights of the correct component and of the variants.
         weight = torch.cat([(1 - pi).unsqueeze(2), pi.unsqueeze(2) * variant], dim=2)
-        # The mean over q(y) comes before the sum over components.
-        of_units = _kl_to_all(
-            mean,
-            log_variance,
-            self.component_mean,
-            self.component_log_variance.clamp(*self.LOG_VARIANCE_RANGE),
-        )
-        kl = (torch.einsum("btn,btnk->btk", unit_posteriors, of_units) * weight).sum(2)
+        # These products are differences of large sums, which half precision cannot hold.
+        with torch.autocast(features.device.type, enabled=False):
+            of_units = _kl_to_all(
+                mean,
+                log_variance,
+                self.component_mean,
+                self.component_log_variance.clamp(*self.LOG_VARIANCE_RANGE),
+            )
+            # The mean over q(y) comes before the sum over components.
+            kl = (torch.einsum("btn,btnk->btk", unit_posteriors, of_units) * weight).sum(2)
         return GeneratorOutput(
             *self._decode(latent, num_frames),
             kl=kl,
@@ -229,23 +233,23 @@ class SpeechGenerator(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean and log-variance of q(h_t | x_t), (B, T, D_h)."""
         hidden = self.encoder_hidden(self.encoder_lstm(self.encoder_fc(features), num_frames))
-        log_variance = self.latent_log_variance(hidden).clamp(*self.LOG_VARIANCE_RANGE)
-        return self.latent_mean(hidden), log_variance
+        log_variance = full(self.latent_log_variance(hidden)).clamp(*self.LOG_VARIANCE_RANGE)
+        return full(self.latent_mean(hidden)), log_variance
 
     def _decode(
         self, latent: torch.Tensor, num_frames: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean and log-variance of p(x_t | h_t), (B, T, F)."""
         decoded = self.decoder(latent, num_frames)
-        log_variance = self.speech_log_variance(decoded).clamp(*self.LOG_VARIANCE_RANGE)
-        return self.speech_mean(decoded), log_variance
+        log_variance = full(self.speech_log_variance(decoded)).clamp(*self.LOG_VARIANCE_RANGE)
+        return full(self.speech_mean(decoded)), log_variance
 
     def _select(
         self, features: torch.Tensor, unit: torch.Tensor, mispronounced: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean and log-variance of each sample's component, (S, B, T, D_h)."""
         one_hot_unit = F.one_hot(unit, self.num_units).to(features.dtype)
-        scores = self.variant(torch.cat([features, one_hot_unit], dim=2))
+        scores = full(self.variant(torch.cat([features, one_hot_unit], dim=2)))
         variant = F.gumbel_softmax(
             scores.expand(len(mispronounced), *scores.shape), tau=self.temperature, hard=True
         )

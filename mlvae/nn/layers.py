@@ -134,3 +134,8 @@ class RecurrentTrunk(nn.Module):
 def frame_mask(num_frames: torch.Tensor, max_frames: int) -> torch.Tensor:
     """Bool (B, max_frames): true where a frame belongs to the utterance."""
     return torch.arange(max_frames, device=num_frames.device) < num_frames.unsqueeze(1)
+
+
+def full(values: torch.Tensor) -> torch.Tensor:
+    """Half precision, as mixed precision leaves it, to float32; others as they are."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values

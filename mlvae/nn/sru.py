@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
-from mlvae.nn.layers import flip, flip_index, frame_mask
+from mlvae.nn.layers import flip, flip_index, frame_mask, full
 
 
 class _Scan(torch.autograd.Function):
@@ -99,9 +99,11 @@ class SRULayer(nn.Module):
         Returns:
             float (B, T, output_size), zero in padding.
         """
-        parts = self.weight(inputs).chunk(4 if self.project_skip else 3, dim=2)
+        # Under mixed precision the product alone is in half precision: states add up over frames.
+        products = full(self.weight(inputs))
+        parts = products.chunk(4 if self.project_skip else 3, dim=2)
         candidate, forget, reset = parts[0], parts[1] + self.bias[0], parts[2] + self.bias[1]
-        skip = parts[3] if self.project_skip else inputs
+        skip = parts[3] if self.project_skip else full(inputs)
         flip = None
         if self.bidirectional:
             flip = flip_index(num_frames, inputs.shape[1])
