@@ -124,7 +124,13 @@ def append_deltas(features: torch.Tensor) -> torch.Tensor:
 
 
 def make_sampler(
-    cuts: CutSet, max_frames: int, shuffle: bool, seed: int = 0, frame_shift: float = 0.01
+    cuts: CutSet,
+    max_frames: int,
+    shuffle: bool,
+    seed: int = 0,
+    frame_shift: float = 0.01,
+    world_size: int = 1,
+    rank: int = 0,
 ) -> CutSampler:
     """Batches of cuts of similar length, at most ``max_frames`` with the padding counted.
 
@@ -139,6 +145,11 @@ def make_sampler(
         shuffle: whether to draw batches at random.
         seed: of the drawing.
         frame_shift: seconds a frame.
+        world_size: processes that divide the batches. All get the same number of batches: where
+            they do not come out even, the cuts of the last ones are divided anew, and if these are
+            fewer than the processes, some come again under an id that ends in ``_dup``.
+        rank: which of them this is. (Left alone, lhotse would take both from the environment, for
+            work that a single process does, too.)
 
     Raises:
         ValueError: if there is no cut.
@@ -147,10 +158,17 @@ def make_sampler(
         raise ValueError("no cut to make batches of")
     max_duration = max_frames * frame_shift
     if not shuffle:
-        return SimpleCutSampler(cuts.sort_by_duration(), max_duration=max_duration, shuffle=False)
+        cuts = cuts.sort_by_duration()
     num_buckets = min(10, len(cuts) // 20)
-    if num_buckets < 2:
-        return SimpleCutSampler(cuts, max_duration=max_duration, shuffle=True, seed=seed)
+    if not shuffle or num_buckets < 2:
+        return SimpleCutSampler(
+            cuts,
+            max_duration=max_duration,
+            shuffle=shuffle,
+            seed=seed,
+            world_size=world_size,
+            rank=rank,
+        )
     with warnings.catch_warnings():
         # lhotse recommends lazy manifests for corpora that do not fit into memory; ours do.
         warnings.filterwarnings("ignore", message=".*eagerly read CutSet.*")
@@ -161,4 +179,6 @@ def make_sampler(
             shuffle=True,
             seed=seed,
             sync_buckets=True,  # without it an empty bucket may end the epoch early
+            world_size=world_size,
+            rank=rank,
         )
