@@ -12,6 +12,7 @@ from mlvae.data.dataset import UnitDataset
 from mlvae.em.batches import TrainingBatches
 from mlvae.em.epochs import Learner
 from mlvae.em.estep import EStep, search_compiler
+from mlvae.em.precision import Precision
 from mlvae.em.settings import TrainConfig
 from mlvae.em.statistics import boundary_prior, log_prior
 from mlvae.em.targets import spans_of_tier
@@ -38,6 +39,7 @@ class Algorithm(ABC):
         helpers: names of modules that only serve training and are no part of the system.
         modules: what is trained, by name: the ``model``, and what an algorithm needs beside it.
         learners: by name; they have the optimizers.
+        precision: of all learners.
         aligned: spans of the tier ``fa`` by cut id.
         boundary_prior: alpha and beta of p(eta).
         compiler: makes the graphs that are searched with the model as it is.
@@ -69,8 +71,9 @@ class Algorithm(ABC):
         self.boundary_prior = boundary_prior(cuts, self.aligned, config.boundary_prior_strength)
         self.batches = TrainingBatches(model, cuts, dataset, config.max_frames, seed, device)
         self.modules: dict[str, nn.Module] = {"model": model}
+        self.precision = Precision(config.precision, device)
         self.learners = {
-            name: Learner(getattr(model, name), config)
+            name: self.new_learner(self.taught(name))
             for name in ("estimator", "boundary", "generator")
         }
         self.compiler: MlFsaCompiler = search_compiler(model, config.topology)
@@ -92,6 +95,14 @@ class Algorithm(ABC):
         if tensors:
             raise ValueError(f"a checkpoint with unknown tensors: {', '.join(sorted(tensors))}")
 
+    def taught(self, name: str) -> nn.Module:
+        """The module of the model that a learner trains and calls."""
+        return getattr(self.model, name)
+
+    def new_learner(self, module: nn.Module) -> Learner:
+        """A learner of a module, in the precision of all."""
+        return Learner(module, self.config, self.precision)
+
     def set_prior(self, targets: dict) -> None:
         """Set the model's p(c) to that of the spans that the estimator is trained towards."""
         by_frame = self.config.prior == "frames"
@@ -111,5 +122,5 @@ class Algorithm(ABC):
         return 4 * max(self.config.max_frames, 2000)
 
     def new_search(self) -> EStep:
-        """The E-step over all training cuts."""
-        return EStep(self.compiler, self.cuts, self.dataset, self.search_frames())
+        """The E-step over all training cuts, which the processes of a run divide."""
+        return EStep(self.compiler, self.cuts, self.dataset, self.search_frames(), shared=True)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from lhotse import CutSet
+from lhotse.cut import Cut
 from tqdm import tqdm
 
 from mlvae.data.dataset import UnitDataset, make_sampler
+from mlvae.em import distributed
 from mlvae.em.targets import FrameTargets, frame_targets
 from mlvae.fsa import UnitSpan
 from mlvae.nn import MlVae
@@ -68,16 +72,28 @@ class TrainingBatches:
     ) -> Iterator[Batch]:
         """Each cut that has spans once, in an order of this epoch's own.
 
+        Several processes divide the batches among themselves, and all get equally many; the last
+        cuts of an epoch may come more than once where they are fewer than the processes.
+
         Args:
             number: of the epoch; another one has another order.
             spans: targets by cut id; cuts without are left out.
             description: what the progress bar says.
         """
         cuts = self.cuts.filter(lambda cut: cut.id in spans).to_eager()
-        sampler = make_sampler(cuts, self.max_frames, shuffle=True, seed=self.seed)
+        sampler = make_sampler(
+            cuts,
+            self.max_frames,
+            shuffle=True,
+            seed=self.seed,
+            world_size=distributed.world_size(),
+            rank=distributed.rank(),
+        )
         sampler.set_epoch(number)
-        with tqdm(total=len(cuts), desc=description, unit="cut", leave=False, disable=None) as bar:
+        total = math.ceil(len(cuts) / distributed.world_size())
+        with tqdm(total=total, desc=description, unit="cut", leave=False, disable=None) as bar:
             for batch_cuts in sampler:
+                batch_cuts = [_as_named(cut, spans) for cut in batch_cuts]
                 batch = self.dataset[batch_cuts]
                 num_frames = batch["num_frames"].to(self.device)
                 features = self.model.scale(batch["features"].to(self.device))
@@ -91,3 +107,8 @@ class TrainingBatches:
                 mask = frame_mask(num_frames, features.shape[1])
                 yield Batch(batch["cut_ids"], features, num_frames, targets, mask)
                 bar.update(len(batch_cuts))
+
+
+def _as_named(cut: Cut, spans: Mapping[str, Sequence[UnitSpan]]) -> Cut:
+    """A cut under the id that its spans have, also where the sampler has repeated it."""
+    return cut if cut.id in spans else cut.with_id(re.sub(r"(_dup\d+)+$", "", cut.id))

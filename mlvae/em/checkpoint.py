@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 
+from mlvae.em import distributed
 from mlvae.stage import atomic_path
 
 
@@ -80,10 +81,20 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 
 def save_checkpoint(path: Path, state: TrainingState) -> None:
-    """Write everything atomically: a kill leaves the previous checkpoint."""
-    tensors: dict[str, torch.Tensor] = {"rng.cpu": torch.get_rng_state()}
+    """Write everything atomically: a kill leaves the previous checkpoint.
+
+    The processes of a run call it together. The first writes; of the others, whose weights are the
+    same, it has the states of their random generators, too.
+    """
+    own = {"rng.cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
-        tensors["rng.cuda"] = torch.cuda.get_rng_state()
+        own["rng.cuda"] = torch.cuda.get_rng_state()
+    everyone = distributed.gather(own)
+    if not distributed.is_main():
+        return
+    tensors: dict[str, torch.Tensor] = {}
+    for rank, states in enumerate(everyone):
+        tensors.update({_of_rank(key, rank): value for key, value in states.items()})
     for name, module in state.modules.items():
         for key, value in module.state_dict().items():
             tensors[f"module.{name}.{key}"] = value
@@ -96,8 +107,14 @@ def save_checkpoint(path: Path, state: TrainingState) -> None:
         save_file(_contiguous(tensors), temporary, {"json": json.dumps(state.progress)})
 
 
-def load_checkpoint(path: Path, state: TrainingState) -> None:
+def load_checkpoint(path: Path, state: TrainingState) -> int:
     """Restore modules, optimizers, random generators and ``state.progress`` in place.
+
+    Each process of a run restores its own random generators. One that the run did not have when the
+    checkpoint was written leaves them as they are.
+
+    Returns:
+        How many processes the run had then.
 
     Raises:
         ValueError: the file is damaged, or of other modules; names the file.
@@ -113,18 +130,25 @@ def load_checkpoint(path: Path, state: TrainingState) -> None:
                 values.setdefault(int(index), {})[entry] = value
             groups = optimizer.state_dict()["param_groups"]
             optimizer.load_state_dict({"state": values, "param_groups": groups})
-        torch.set_rng_state(tensors["rng.cpu"].cpu())
+        num_processes = 1
+        while _of_rank("rng.cpu", num_processes) in tensors:
+            num_processes += 1
+        rank = distributed.rank()
+        if rank < num_processes:
+            torch.set_rng_state(tensors[_of_rank("rng.cpu", rank)].cpu())
     except (RuntimeError, ValueError, KeyError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(
             f"{path} is not of this configuration; move it away to start afresh: {reason}"
         ) from error
-    if "rng.cuda" in tensors and torch.cuda.is_available():
-        torch.cuda.set_rng_state(tensors["rng.cuda"].cpu())
+    cuda = tensors.get(_of_rank("rng.cuda", rank))
+    if cuda is not None and torch.cuda.is_available():
+        torch.cuda.set_rng_state(cuda.cpu())
     state.tensors.clear()
     state.tensors.update(_with_prefix(tensors, "tensor."))
     state.progress.clear()
     state.progress.update(progress)
+    return num_processes
 
 
 def run_identity(settings: dict, seed: int, setup: dict | None, cut_sets: list[CutSet]) -> str:
@@ -148,6 +172,11 @@ def run_identity(settings: dict, seed: int, setup: dict | None, cut_sets: list[C
     ]
     text = json.dumps([settings, seed, setup, cuts], sort_keys=True)
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def _of_rank(key: str, rank: int) -> str:
+    """The key of a process; the first one's has no number, as that of one process alone."""
+    return f"{key}.{rank}" if rank else key
 
 
 def _with_prefix(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:

@@ -23,8 +23,9 @@ from lhotse.cut import Cut
 from torch import nn
 
 from mlvae.data.dataset import UnitDataset
+from mlvae.em import distributed
 from mlvae.em.alternating import Alternating
-from mlvae.em.epochs import Learner, Means
+from mlvae.em.epochs import Means
 from mlvae.em.estep import EStepResult
 from mlvae.em.losses import estimator_loss
 from mlvae.em.settings import CrossFitConfig, TrainConfig
@@ -60,7 +61,7 @@ class CrossFitted(Alternating):
         )
         self.modules["folds"] = self.folds
         for number, estimator in enumerate(self.folds):
-            self.learners[f"fold{number}"] = Learner(estimator, config)
+            self.learners[f"fold{number}"] = self.new_learner(estimator)
         self.fold_of_frame = folds_of_frames(cuts, self.aligned, config.crossfit, seed)
 
     def train_estimator(self, epoch: int) -> dict[str, float]:
@@ -73,17 +74,22 @@ class CrossFitted(Alternating):
             for number in range(len(self.folds)):
                 column = batch.targets.column.masked_fill(fold == number, IGNORE)
                 kept = (column != IGNORE).any(1)
-                if kept.any():
-                    learner = self.learners[f"fold{number}"]
-                    log_probs = learner.module(batch.features[kept], batch.num_frames[kept])
-                    loss = estimator_loss(
-                        log_probs,
-                        column[kept],
-                        self.config.label_smoothing,
-                        self.config.loss_exponent,
-                    )
-                    learner.step(loss)
-                    means.add(folds=loss)
+                if not distributed.anywhere(kept.any()):
+                    continue
+                learner = self.learners[f"fold{number}"]
+                if not kept.any():
+                    # Others have something to learn, and all take a step together.
+                    learner.step(0.0 * learner(batch.features, batch.num_frames).sum())
+                    continue
+                log_probs = learner(batch.features[kept], batch.num_frames[kept])
+                loss = estimator_loss(
+                    log_probs,
+                    column[kept],
+                    self.config.label_smoothing,
+                    self.config.loss_exponent,
+                )
+                learner.step(loss)
+                means.add(folds=loss)
         self.folds.eval()
         return {**scalars, **means.result()}
 

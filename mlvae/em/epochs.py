@@ -2,41 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
+from mlvae.em import distributed
 from mlvae.em.batches import Batch
 from mlvae.em.losses import boundary_loss, estimator_loss, generator_loss
+from mlvae.em.precision import Precision
 from mlvae.em.settings import TrainConfig
 from mlvae.nn import MlVae
 
 
 class Learner:
-    """A module with its Adam optimizer.
+    """A module with its Adam optimizer; calling it is a call of the module to learn from.
 
     Args:
         module: to train.
         config: learning rate and largest gradient norm.
+        precision: of the calls and steps; None for float32.
     """
 
-    def __init__(self, module: nn.Module, config: TrainConfig) -> None:
+    def __init__(
+        self, module: nn.Module, config: TrainConfig, precision: Precision | None = None
+    ) -> None:
         self.module = module
+        self.network = distributed.wrap(module)
+        self.precision = Precision() if precision is None else precision
         self.optimizer = torch.optim.Adam(module.parameters(), lr=config.learning_rate)
         self.gradient_clip = config.gradient_clip
 
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        """What the module says, in the precision of training; ``backward`` must follow."""
+        with self.precision.autocast():
+            return self.network(*args, **options)
+
     def step(self, loss: torch.Tensor) -> None:
         """Move the module's parameters one step down the loss."""
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        self.update()
+        step_together([self], loss)
 
     def update(self) -> None:
         """Move the module's parameters by the gradients that they have."""
+        self.precision.unscale(self.optimizer)
         if self.gradient_clip > 0:
             nn.utils.clip_grad_norm_(self.module.parameters(), self.gradient_clip)
-        self.optimizer.step()
+        self.precision.step(self.optimizer)
+
+
+def step_together(learners: Sequence[Learner], loss: torch.Tensor) -> None:
+    """Move the parameters of modules of one precision one step down their common loss."""
+    for learner in learners:
+        learner.optimizer.zero_grad(set_to_none=True)
+    precision = learners[0].precision
+    precision.backward(loss)
+    for learner in learners:
+        learner.update()
+    precision.end_step()
 
 
 class Means:
@@ -65,7 +88,7 @@ def estimator_epoch(
     means = Means()
     learner.module.train()
     for batch in batches:
-        log_probs = learner.module(batch.features, batch.num_frames)
+        log_probs = learner(batch.features, batch.num_frames)
         loss = estimator_loss(
             log_probs, batch.targets.column, config.label_smoothing, config.loss_exponent
         )
@@ -89,7 +112,7 @@ def boundary_epoch(
     means = Means()
     learner.module.train()
     for batch in batches:
-        alpha, beta = learner.module(batch.features, batch.num_frames)
+        alpha, beta = learner(batch.features, batch.num_frames)
         loss = boundary_loss(
             alpha, beta, batch.targets.boundary, batch.mask, prior, config.boundary_kl_weight
         )
@@ -116,9 +139,7 @@ def generator_epoch(
     means = Means()
     learner.module.train()
     for batch in batches:
-        output = learner.module(
-            batch.features, batch.num_frames, *generator_inputs(model, batch, config)
-        )
+        output = learner(batch.features, batch.num_frames, *generator_inputs(model, batch, config))
         loss, parts = generator_loss(
             output,
             batch.features,
@@ -136,7 +157,7 @@ def generator_epoch(
 def generator_inputs(
     model: MlVae, batch: Batch, config: TrainConfig
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """What the other two modules tell the speech generator of a batch, without gradients.
+    """What the other two modules tell the speech generator of a batch, as in the E-step.
 
     Returns:
         The unit that selects the component, int64 (B, T); posteriors of units, (B, T, N); and the

@@ -10,6 +10,7 @@ import torch
 from lhotse import CutSet
 
 from mlvae.data.dataset import UnitDataset, make_sampler
+from mlvae.em import distributed
 from mlvae.fsa import (
     Emissions,
     MlFsaCompiler,
@@ -129,6 +130,9 @@ class EStep:
         max_frames: largest batch, in frames with padding; one whose graphs would take too much
             memory is divided further.
         units: other canonical units than the cuts' own, by cut id.
+        shared: whether the processes of a run divide the batches among themselves. They must then
+            search together, and each has the answers of all: those of one process alone, to the
+            bit, as batches are the same.
     """
 
     def __init__(
@@ -138,9 +142,13 @@ class EStep:
         dataset: UnitDataset,
         max_frames: int,
         units: dict[str, Sequence[int]] | None = None,
+        shared: bool = False,
     ) -> None:
         self.dataset = dataset
+        self.shared = shared
         self.cuts = list(make_sampler(cuts, max_frames, shuffle=False))
+        if shared:
+            self.cuts = distributed.own_share(self.cuts)
         self.units = [
             [
                 dataset.table.ids(cut.supervisions[0].custom["units"], cut.id)
@@ -156,13 +164,15 @@ class EStep:
         """Build the graphs anew, as priors of competitors stand on their arcs."""
         self.compiler = compiler
         self.batches: list[tuple[CutSet, k2.Fsa, k2.Fsa | None]] = []
-        for cuts, units in zip(self.cuts, self.units):
+        self.origin: list[int] = []  # of each of these, which of self.cuts it is a part of
+        for number, (cuts, units) in enumerate(zip(self.cuts, self.units)):
             graphs, single = compiler.compile(units), None
             if isinstance(compiler, SeparateCompiler):
                 single = compiler.single.compile(units)
             cuts = list(cuts)
             for part in plan_batches([cut.num_frames for cut in cuts], graphs):
                 index = torch.tensor(part, dtype=torch.int32)
+                self.origin.append(number)
                 self.batches.append(
                     (
                         CutSet.from_cuts(cuts[i] for i in part),
@@ -186,17 +196,20 @@ class EStep:
             device: where to run.
             units: gives the posteriors of units in the place of the model's estimator.
         """
+        paths: list[dict[str, list[UnitSpan]]] = [{} for _ in self.cuts]
+        scores = self.scores(model, decoding, device, units)
+        for (graphs, emissions), number in zip(scores, self.origin):
+            paths[number].update(zip(emissions.names, best_path(graphs, emissions)))
+        if self.shared:
+            paths = distributed.interleave(distributed.gather(paths))
         spans: dict[str, list[UnitSpan]] = {}
         total, num_frames, num_units, num_flagged = 0.0, 0, 0, 0
-        for graphs, emissions in self.scores(model, decoding, device, units):
-            for name, found in zip(emissions.names, best_path(graphs, emissions)):
-                if not found:
-                    continue
-                spans[name] = found
-                total += sum(span.score for span in found)
-                num_frames += found[-1].end
-                num_units += sum(span.kind == "unit" for span in found)
-                num_flagged += sum(span.mispronounced for span in found)
+        for name, found in (item for batch in paths for item in batch.items() if item[1]):
+            spans[name] = found
+            total += sum(span.score for span in found)
+            num_frames += found[-1].end
+            num_units += sum(span.kind == "unit" for span in found)
+            num_flagged += sum(span.mispronounced for span in found)
         return EStepResult(spans, total / max(num_frames, 1), num_flagged / max(num_units, 1))
 
     def localize(

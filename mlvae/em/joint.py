@@ -6,13 +6,26 @@ import math
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 from torch.distributions import Beta, kl_divergence
 from torch.distributions.relaxed_bernoulli import RelaxedBernoulli
 
 from mlvae.em.algorithm import Algorithm
 from mlvae.em.batches import Batch
-from mlvae.em.epochs import Means
+from mlvae.em.epochs import Means, step_together
 from mlvae.em.losses import estimator_loss, masked_mean, reconstruction_loss
+from mlvae.nn import GeneratorOutput, SpeechGenerator
+
+
+class _Soft(nn.Module):
+    """The speech generator, called by its method ``soft``, as learners call modules."""
+
+    def __init__(self, generator: SpeechGenerator) -> None:
+        super().__init__()
+        self.generator = generator
+
+    def forward(self, *args: torch.Tensor | float) -> GeneratorOutput:
+        return self.generator.soft(*args)
 
 
 class Joint(Algorithm):
@@ -29,6 +42,11 @@ class Joint(Algorithm):
     has a constant mean; KL(q(h) || p(h | y, pi)) is its mean over q(y) and the relaxed pi.
     """
 
+    def taught(self, name: str) -> nn.Module:
+        """The module of the model that a learner trains and calls."""
+        module = super().taught(name)
+        return _Soft(module) if name == "generator" else module
+
     def iterate(self, iteration: int) -> dict[str, float]:
         """Train all modules for an epoch."""
         self.set_learning_rate(iteration)
@@ -36,11 +54,7 @@ class Joint(Algorithm):
         means = Means()
         for batch in self.batches.epoch(iteration, self.aligned, "joint"):
             loss, parts = self.loss(batch)
-            for learner in self.learners.values():
-                learner.optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            for learner in self.learners.values():
-                learner.update()
+            step_together(list(self.learners.values()), loss)
             means.add(**parts)
         self.model.eval()
         return means.result()
@@ -48,17 +62,17 @@ class Joint(Algorithm):
     def loss(self, batch: Batch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """The loss of a batch, and its parts by name."""
         config, model, mask = self.config, self.model, batch.mask
-        log_probs = model.estimator(batch.features, batch.num_frames)
+        log_probs = self.learners["estimator"](batch.features, batch.num_frames)
         unit_probs = model.unit_probs(log_probs)
 
-        alpha, beta = model.boundary(batch.features, batch.num_frames)
+        alpha, beta = self.learners["boundary"](batch.features, batch.num_frames)
         one = torch.ones_like(alpha)  # padding may hold anything
         eta = Beta(torch.where(mask, alpha, one), torch.where(mask, beta, one))
         rate = eta.rsample().clamp(1e-6, 1 - 1e-6)
         temperature = rate.new_tensor(config.joint.temperature)
         boundary = RelaxedBernoulli(temperature, probs=rate).rsample()
 
-        output = model.generator.soft(
+        output = self.learners["generator"](
             batch.features, batch.num_frames, unit_probs, boundary, config.joint.temperature
         )
         logit = output.correctness_logit

@@ -8,7 +8,7 @@ from lhotse import CutSet
 
 from mlvae.data.dataset import UnitDataset
 from mlvae.em.alternating import Alternating
-from mlvae.em.epochs import Learner, Means, generator_inputs
+from mlvae.em.epochs import Means, generator_inputs
 from mlvae.em.estep import EStepResult
 from mlvae.em.losses import frame_losses, generator_loss, masked_mean
 from mlvae.em.settings import TrainConfig
@@ -38,7 +38,7 @@ class Reinforce(Alternating):
         num_features = len(model.scale.inverse_std)
         baseline = RewardBaseline(num_features, config.reinforce.baseline_size).to(device)
         self.modules["baseline"] = baseline
-        self.learners["baseline"] = Learner(baseline, config)
+        self.learners["baseline"] = self.new_learner(baseline)
 
     def train_generator(self, epoch: int, assignments: EStepResult) -> dict[str, float]:
         """Train the speech generator, q(pi) by the reward too, and the baseline."""
@@ -48,7 +48,7 @@ class Reinforce(Alternating):
         generator.module.train()
         baseline.module.train()
         for batch in self.batches.epoch(epoch, assignments.spans, "generator"):
-            output = generator.module(
+            output = generator(
                 batch.features,
                 batch.num_frames,
                 *generator_inputs(self.model, batch, config),
@@ -58,7 +58,7 @@ class Reinforce(Alternating):
             weights = config.generator_kl_weight, config.correctness_weight
             loss, parts = generator_loss(output, batch.features, wrong, batch.mask, *weights)
             reward = frame_rewards(output, batch.features, wrong, *weights)
-            expected = baseline.module(batch.features.detach())
+            expected = baseline(batch.features.detach())
             policy, policy_parts = policy_loss(
                 output.correctness_logit,
                 output.sampled,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mlvae.em.estep import Decoding
+from mlvae.em.precision import PRECISIONS
 
 
 @dataclass
@@ -111,6 +112,8 @@ class TrainConfig:
         label_smoothing: share of a target's probability that is spread over all outputs.
         loss_exponent: of the estimator's loss, above 0 for one that minds wrong labels less (see
             :func:`mlvae.em.losses.estimator_loss`); 0 for the log-likelihood, as in the paper.
+        precision: of the module that learns: ``float32``, or on a GPU also ``float16`` or
+            ``bfloat16`` by automatic mixed precision. The E-step is in float32 always.
     """
 
     algorithm: str = "alternating"
@@ -138,6 +141,7 @@ class TrainConfig:
     joint: JointConfig = field(default_factory=JointConfig)
     label_smoothing: float = 0.0
     loss_exponent: float = 0.0
+    precision: str = "float32"
 
     def __post_init__(self) -> None:
         if self.algorithm not in ("alternating", "reinforce", "joint"):
@@ -150,6 +154,10 @@ class TrainConfig:
             )
         if self.algorithm == "joint" and self.boundary_target != "aligned":
             raise ValueError("algorithm joint has no E-step: its boundary_target is aligned")
+        if self.precision not in PRECISIONS:
+            raise ValueError(
+                f"precision must be one of {', '.join(PRECISIONS)}, not {self.precision!r}"
+            )
         if self.iterations < 1:
             raise ValueError(f"iterations must be at least 1, not {self.iterations}")
         if self.topology not in ("ml", "substitution", "separate"):

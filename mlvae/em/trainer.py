@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +14,7 @@ from torch.utils.tensorboard import SummaryWriter
 from mlvae.data.dataset import UnitDataset
 from mlvae.data.units import UnitTable
 from mlvae.device import num_parameters, seed_everything
+from mlvae.em import distributed
 from mlvae.em.algorithm import Algorithm
 from mlvae.em.alternating import Alternating
 from mlvae.em.checkpoint import (
@@ -40,6 +42,9 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "joint": Joint,
 }
 
+#: Between the seeds of a run's processes, so that runs of seeds 0, 1, 2 ... share none.
+SEED_STEP = 1_000_003
+
 
 class Trainer:
     """Trains one ML-VAE in one folder, and goes on from its checkpoint after a kill.
@@ -49,6 +54,11 @@ class Trainer:
 
     The folder holds ``checkpoint.safetensors`` (the last iteration), ``model.safetensors`` (the
     best by the corruption criterion) and TensorBoard scalars.
+
+    Several processes (:mod:`mlvae.em.distributed`) each make a trainer of the same arguments. With
+    as many processes as before, a killed run goes on as if undisturbed. With another number it goes
+    on from the same weights, optimizers and targets: batches are divided otherwise, and processes
+    that are new draw other random numbers.
 
     Args:
         model: to train.
@@ -97,6 +107,7 @@ class Trainer:
             dataset,
             self.algorithm.search_frames(),
             corrupted,
+            shared=True,
         )
         settings = asdict(config)
         del settings["patience"]
@@ -107,23 +118,40 @@ class Trainer:
     def fit(self) -> dict:
         """Train to the end; return what ``training.json`` says."""
         # The model's initial weights were drawn by the caller; from here on the seed decides.
-        seed_everything(self.seed)
+        # Processes see other utterances, and must not draw the same numbers for them.
+        seed_everything(self.seed + SEED_STEP * distributed.rank())
         progress: dict = {"iteration": 0, "best": -1.0, "best_iteration": 0, "seconds": 0.0}
         progress.update(history=[], identity=self.identity)
         learners = self.algorithm.learners
         optimizers = {name: learner.optimizer for name, learner in learners.items()}
         state = TrainingState(self.algorithm.modules, optimizers, progress)
         checkpoint = self.folder / "checkpoint.safetensors"
-        self._remove_left_overs(checkpoint)
+        main = distributed.is_main()
+        if main:
+            self._remove_left_overs(checkpoint)
+        distributed.barrier()
         if checkpoint.exists():
-            load_checkpoint(checkpoint, state)
+            processes = load_checkpoint(checkpoint, state)
             self.algorithm.restore(state.tensors)
+            self.algorithm.precision.restore(progress.get("precision", {}))
             self._use_compiler()
             log(f"going on after iteration {progress['iteration']} of {self.config.iterations}")
+            if processes != distributed.world_size():
+                log(
+                    f"now with {distributed.world_size()} processes instead of {processes}: "
+                    "not what an undisturbed run would have given"
+                )
+        # Nobody must write before all have read.
+        distributed.barrier()
         self.folder.mkdir(parents=True, exist_ok=True)
         # Iteration i is written as step i; what a killed run wrote beyond its checkpoint is hidden.
         purge_step = progress["iteration"] + 1
-        with SummaryWriter(self.folder / "tensorboard", purge_step=purge_step) as writer:
+        with contextlib.ExitStack() as stack:
+            writer = None
+            if main:
+                writer = stack.enter_context(
+                    SummaryWriter(self.folder / "tensorboard", purge_step=purge_step)
+                )
             while not self._finished(progress):
                 began = time.monotonic()
                 scalars = self._iterate(progress["iteration"])
@@ -133,12 +161,16 @@ class Trainer:
                     progress["best"] = scalars["corrupted_f1"]
                     progress["best_iteration"] = progress["iteration"]
                     metadata = {"iteration": progress["iteration"], "config": asdict(self.config)}
-                    save_model(self.folder / "model.safetensors", self.model, metadata)
+                    if main:
+                        save_model(self.folder / "model.safetensors", self.model, metadata)
                 state.tensors = self.algorithm.tensors()
                 progress["seconds"] += time.monotonic() - began
+                if scaling := self.algorithm.precision.state():
+                    progress["precision"] = scaling
                 save_checkpoint(checkpoint, state)
-                for name, value in scalars.items():
-                    writer.add_scalar(name, value, progress["iteration"])
+                if writer is not None:
+                    for name, value in scalars.items():
+                        writer.add_scalar(name, value, progress["iteration"])
                 log(
                     f"iteration {progress['iteration']}: "
                     + ", ".join(f"{name} {value:.4g}" for name, value in scalars.items())
@@ -176,6 +208,9 @@ class Trainer:
         valid = self.valid_estep.run(self.model, self.config.decoding, self.device)
         scalars["path_score/valid_corrupted"] = valid.score
         scalars["corrupted_f1"] = corrupted_f1(valid, self.replaced)
+        # Searches have the same answers everywhere, but each process has losses of its own.
+        losses = {name: value for name, value in scalars.items() if name.startswith("loss/")}
+        scalars.update(distributed.average(losses))
         return scalars
 
     def _use_compiler(self) -> None:
