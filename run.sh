@@ -15,7 +15,7 @@ set -euo pipefail
 
 # begin options
 recipe=audiomnist   # a folder of recipes/
-corpus=espeak       # which corpus of the recipe; names the folder of the data
+corpus=             # which corpus of the recipe (default: the recipe decides)
 corpus_dir=         # folder of the corpus, for one that is on this machine already
 num_utterances=     # how many utterances to build from the corpus (default: the recipe decides)
 split=              # how training, validation and test are told apart (default: the recipe decides)
@@ -29,9 +29,12 @@ utterance=          # test utterance in the picture of stage 6 (default: chosen 
 w2v_checkpoint=     # weights of wav2vec 2.0 for w2v-ctc (default: those of torchaudio, if at hand)
 device=auto         # auto, cpu or cuda
 seed=0              # of everything random
+num_processes=1     # processes that train together in stage 4, each on a GPU of its own or on the CPU
 # end options
 
 root=$(dirname "$0")
+# shellcheck source=local/recipe_options.sh
+source "$root/local/recipe_options.sh"
 # shellcheck source=local/parse_options.sh
 source "$root/local/parse_options.sh"
 
@@ -56,7 +59,8 @@ done
 conf=$root/recipes/$recipe/conf/$config.yaml
 [[ $config =~ ^[A-Za-z0-9._-]+$ && -f $conf ]] ||
   usage_error "there is no config '$config' (found: $(names_in "$root/recipes/$recipe/conf" .yaml))"
-[[ $corpus =~ ^[A-Za-z0-9_][A-Za-z0-9._-]*$ ]] || usage_error "--corpus '$corpus' is no name for a folder"
+[[ -z $corpus || $corpus =~ ^[A-Za-z0-9_][A-Za-z0-9._-]*$ ]] ||
+  usage_error "--corpus '$corpus' is no name for a folder"
 [[ ! -e $corpus_dir || -d $corpus_dir ]] || usage_error "--corpus-dir $corpus_dir is not a folder"
 [[ -z $num_utterances || $num_utterances =~ ^[1-9][0-9]*$ ]] ||
   usage_error "--num-utterances must be a positive number, not '$num_utterances'"
@@ -68,18 +72,27 @@ for name in "${names[@]}"; do
   [[ " $known_systems " == *" $name "* ]] ||
     usage_error "there is no system '$name' (--systems may name: $known_systems)"
 done
+[[ $num_processes =~ ^[1-9][0-9]*$ ]] ||
+  usage_error "--num-processes must be a positive number, not '$num_processes'"
 [[ $seed =~ ^[0-9]+$ ]] || usage_error "--seed must be a whole number, not '$seed'"
 [[ -z $w2v_checkpoint || -f $w2v_checkpoint ]] ||
   usage_error "--w2v-checkpoint $w2v_checkpoint is not a file"
 [[ -n $data_dir && -n $exp_dir ]] || usage_error "--data-dir and --exp-dir must not be empty"
+check_recipe_options
+[[ -n $corpus ]] || usage_error "recipe $recipe has no default corpus: say which with --corpus"
 
 python=$("$root/local/setup.sh")
 # The programs of this checkout go with the package of this checkout, whichever is installed.
 PYTHONPATH=$(cd "$root" && pwd)${PYTHONPATH:+:$PYTHONPATH}
 export PYTHONPATH
 
-data=$data_dir/$corpus
-exp=$exp_dir/$recipe/$corpus/$config
+data=$data_dir/${corpus_name:-$corpus}
+exp=$exp_dir/$recipe/${corpus_name:-$corpus}/$config
+
+# How stage 4 is started by several processes. (The port is free, not the fixed one of --standalone
+# of torch 1.13, so that two trainings on one machine do not meet.)
+together=(-m torch.distributed.run --rdzv_backend c10d --rdzv_endpoint localhost:0
+  --nproc_per_node "$num_processes")
 
 # run_stage NUMBER NAME PROGRAM [OPTION ...]: if its turn has come, with a line before and after.
 run_stage() {
@@ -87,7 +100,11 @@ run_stage() {
   shift 3
   ((stage <= number && number <= stop_stage)) || return 0
   log "stage $number $name: start"
-  "$python" "$root/$program" "$@" || status=$?
+  if ((number == 4 && num_processes > 1)); then
+    "$python" "${together[@]}" "$root/$program" "$@" || status=$?
+  else
+    "$python" "$root/$program" "$@" || status=$?
+  fi
   if ((status)); then
     log "stage $number $name: failed after $((SECONDS - began)) s (exit status $status)" >&2
     exit "$status"
@@ -100,9 +117,9 @@ system_options=("${model_options[@]}" --systems "$systems")
 
 run_stage 0 prepare "recipes/$recipe/prepare.py" --corpus "$corpus" --data-dir "$data" --seed "$seed" \
   ${corpus_dir:+--corpus-dir "$corpus_dir"} ${split:+--split "$split"} \
-  ${num_utterances:+--num-utterances "$num_utterances"}
+  ${num_utterances:+--num-utterances "$num_utterances"} "${prepare_options[@]}"
 run_stage 1 fbank local/fbank.py --data-dir "$data"
-run_stage 2 units local/units.py --data-dir "$data"
+run_stage 2 units local/units.py --data-dir "$data" "${units_options[@]}"
 run_stage 3 align local/align.py "${model_options[@]}"
 run_stage 4 train local/train.py "${system_options[@]}" \
   ${w2v_checkpoint:+--w2v-checkpoint "$w2v_checkpoint"}

@@ -18,7 +18,7 @@ from mlvae.baselines.systems import BASELINES, load_baseline, train_baseline
 from mlvae.config import TRAINED, RecipeConfig
 from mlvae.data.dataset import UnitDataset
 from mlvae.device import num_parameters, seed_everything
-from mlvae.em import Decoding, EStep, Trainer
+from mlvae.em import Decoding, EStep, Trainer, distributed
 from mlvae.em.calibration import choose_scale
 from mlvae.em.checkpoint import load_model, save_model
 from mlvae.em.estep import search_compiler
@@ -57,6 +57,9 @@ def train_system(
     seed: int,
 ) -> dict:
     """Train a system, choose its scale, and train the aligner of its edges.
+
+    The processes of a run train together; the first does the rest alone, and only what it returns
+    is whole.
 
     Args:
         name: one of ``config.TRAINED``.
@@ -98,6 +101,8 @@ def train_system(
     # Edges of another run must not be taken for those of this one if it is killed.
     (folder / "edges.safetensors").unlink(missing_ok=True)
     training = trainer.fit()
+    if not distributed.is_main():
+        return training
     path = folder / "model.safetensors"
     metadata = load_model(path, model)
     decoding, losses = choose_scale(
@@ -270,13 +275,15 @@ class SystemKind:
     Attributes:
         train: as :func:`train_system`; returns what ``training.json`` says.
         load: as :func:`load_localizers`.
+        together: whether the processes of a run all call ``train``; otherwise the first alone does.
     """
 
     train: Callable[..., dict]
     load: Callable[..., dict[str, Localizer]]
+    together: bool = False
 
 
-_ML_VAE = SystemKind(train_system, load_localizers)
+_ML_VAE = SystemKind(train_system, load_localizers, together=True)
 
 #: What ``--systems`` may name, in the order of the table; None where stage 3 has done everything.
 #: To add a system, add a line.
