@@ -10,10 +10,15 @@
 # Each line of the block is one option, here --stage and --corpus-dir, its default and its help.
 # `--name value` and `--name=value` set the variable; --help lists the options and exits with 0.
 # Anything else is an error with exit status 2.
+#
+# Files of the array option_files have such blocks, too: of options that not every call knows.
 
 option_lines() {
-  sed -n '/^# begin options$/,/^# end options$/p' "$0" | grep -E '^[a-z][a-z0-9_]*='
+  sed -n '/^# begin options$/,/^# end options$/p' "$0" "${option_files[@]}" |
+    grep -E '^[a-z][a-z0-9_]*='
 }
+
+[[ -v option_files ]] || option_files=()
 
 usage_error() {
   echo "${0##*/}: $* (--help lists the options)" >&2
@@ -31,6 +36,9 @@ print_help() {
     printf '  --%-16s %s%s\n' "${name//_/-}" "${line#*# }" "${default:+ (default: $default)}"
   done
 }
+
+# Of a script with recipes, an option may be another recipe's.
+unknown_option() { usage_error "unknown option $1${recipe:+ for recipe $recipe}"; }
 
 # The names, with a space on both sides of each.
 option_names=" $(option_lines | sed 's/=.*//' | tr '\n' ' ')"
@@ -50,7 +58,7 @@ while (($#)); do
       option=$1
       if (($# < 2)) || [[ $2 == --* ]]; then
         [[ $option_names != *" $(tr - _ <<<"${option#--}") "* ]] || usage_error "$option needs a value"
-        usage_error "unknown option $option"
+        unknown_option "$option"
       fi
       value=$2
       shift 2
@@ -59,7 +67,7 @@ while (($#)); do
   esac
   name=${option#--}
   name=${name//-/_}
-  [[ $option_names == *" $name "* ]] || usage_error "unknown option $option"
+  [[ $option_names == *" $name "* ]] || unknown_option "$option"
   printf -v "$name" '%s' "$value"
 done
 unset option value name option_names

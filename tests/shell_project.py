@@ -69,11 +69,13 @@ class Project:
         shutil.copy(ROOT / "run.sh", self.root)
         (self.root / "requirements.lock").write_text("torch==1\n")
         (self.root / "pyproject.toml").write_text("[project]\n")
-        recipe = self.root / "recipes" / "audiomnist"
-        (recipe / "conf").mkdir(parents=True)
-        (recipe / "prepare.py").touch()
-        (recipe / "conf" / "small.yaml").touch()
-        (recipe / "conf" / "paper.yaml").touch()
+        for name in ("audiomnist", "l2arctic"):
+            recipe = self.root / "recipes" / name
+            (recipe / "conf").mkdir(parents=True)
+            (recipe / "prepare.py").touch()
+            (recipe / "conf" / "small.yaml").touch()
+            (recipe / "conf" / "paper.yaml").touch()
+            shutil.copy(ROOT / "recipes" / name / "options.sh", recipe)
         self.fakes = folder / "fakes"
         self.script(self.fakes / "python", PYTHON)
         self.script(self.fakes / "uv", UV)

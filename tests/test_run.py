@@ -179,7 +179,7 @@ def test_help_lists_every_option(project):
         (["--stage", "two"], "--stage must be a number from 0 to 6"),
         (["--stop-stage=-1"], "--stop-stage must be a number from 0 to 6"),
         (["--stage", "4", "--stop-stage", "3"], "--stage 4 is after --stop-stage 3"),
-        (["--recipe", "timit"], "there is no recipe 'timit' (found: audiomnist)"),
+        (["--recipe", "timit"], "there is no recipe 'timit' (found: audiomnist, l2arctic)"),
         (["--recipe", "../recipes/audiomnist"], "there is no recipe"),
         (["--config", "huge"], "there is no config 'huge' (found: paper, small)"),
         (["--corpus", "a/b"], "--corpus 'a/b' is no name for a folder"),

@@ -1,0 +1,32 @@
+# shellcheck shell=bash
+# What a recipe adds to run.sh, which sources this before its options are parsed. The file
+# recipes/RECIPE/options.sh of the recipe in "$@" is sourced; it may have a block of options of its
+# own, as local/parse_options.sh reads them, and defines
+#
+#   check_recipe_options   to be called after parsing: sets `corpus` where it is empty, and may set
+#     corpus_name          folder of the data and results (default: the corpus)
+#     prepare_options      further options of stage 0, an array
+#     units_options        further options of stage 2, an array
+#
+# shellcheck disable=SC2034  # the variables are run.sh's
+
+corpus_name=
+prepare_options=()
+units_options=()
+option_files=()
+
+for ((place = 1; place <= $#; place++)); do
+  case ${!place} in
+    --recipe=*) recipe=${!place#*=} ;;
+    --recipe) ((place == $#)) || recipe=${*:place + 1:1} ;;
+  esac
+done
+unset place
+
+# A recipe that is not there is named by run.sh, after parsing.
+check_recipe_options() { :; }
+if [[ $recipe =~ ^[A-Za-z0-9._-]+$ && -f $root/recipes/$recipe/options.sh ]]; then
+  option_files=("$root/recipes/$recipe/options.sh")
+  # shellcheck source=/dev/null
+  source "${option_files[0]}"
+fi

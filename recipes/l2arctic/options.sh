@@ -1,0 +1,42 @@
+# shellcheck shell=bash
+# What this recipe adds to run.sh; see local/recipe_options.sh.
+# shellcheck disable=SC2034,SC2154  # the other variables are run.sh's
+
+# begin options
+protocol=text       # canonical units of the text, or the annotators' own: text or annotation
+unit=phone          # phone, or bpe: pieces of words, which need no lexicon
+unknown_words=stop  # words without a pronunciation: stop with their list, or skip the utterances
+lexicon=            # file of pronunciations, lines 'word phone phone ...' (default: cmudict alone)
+suitcase=false      # true takes the spontaneous recordings as well
+num_pieces=         # pieces of words with --unit bpe (default: 200)
+# end options
+
+check_recipe_options() {
+  if [[ -z $corpus ]]; then
+    corpus=simulate
+    [[ -z $corpus_dir ]] || corpus=l2arctic
+  fi
+  [[ $corpus =~ ^(simulate|l2arctic)$ ]] ||
+    usage_error "recipe l2arctic has the corpora simulate and l2arctic, not '$corpus'"
+  [[ $protocol =~ ^(text|annotation)$ ]] ||
+    usage_error "--protocol must be text or annotation, not '$protocol'"
+  [[ $unit =~ ^(phone|bpe)$ ]] || usage_error "--unit must be phone or bpe, not '$unit'"
+  [[ $unknown_words =~ ^(stop|skip)$ ]] ||
+    usage_error "--unknown-words must be stop or skip, not '$unknown_words'"
+  [[ $suitcase =~ ^(true|false)$ ]] || usage_error "--suitcase must be true or false, not '$suitcase'"
+  [[ -z $lexicon || -f $lexicon ]] || usage_error "--lexicon $lexicon is not a file"
+  [[ -z $num_pieces || $num_pieces =~ ^[1-9][0-9]*$ ]] ||
+    usage_error "--num-pieces must be a positive number, not '$num_pieces'"
+  [[ -z $num_pieces || $unit == bpe ]] || usage_error "--num-pieces goes with --unit bpe"
+  [[ $unit == phone || $protocol == text ]] || usage_error "--unit bpe goes with --protocol text"
+
+  # Protocols and units lie side by side, and share what is simulated.
+  corpus_name=$corpus
+  [[ $protocol == text ]] || corpus_name+=-$protocol
+  [[ $unit == phone ]] || corpus_name+=-$unit
+  [[ $corpus != simulate ]] || corpus_dir=${corpus_dir:-$data_dir/simulate/corpus}
+  prepare_options=(--protocol "$protocol" --unit "$unit" --unknown-words "$unknown_words")
+  [[ -z $lexicon ]] || prepare_options+=(--lexicon "$lexicon")
+  [[ $suitcase == false ]] || prepare_options+=(--suitcase)
+  [[ -z $num_pieces ]] || units_options=(--num-pieces "$num_pieces")
+}

@@ -1,0 +1,93 @@
+"""run.sh with recipes that have a corpus and options of their own."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.shell_project import Project
+from tests.test_run import run, stages
+
+L2ARCTIC = ("--recipe", "l2arctic")
+
+
+@pytest.fixture
+def project(tmp_path) -> Project:
+    return Project(tmp_path)
+
+
+def test_each_recipe_has_its_default_corpus(project):
+    assert run(project, *L2ARCTIC).returncode == 0
+    prepare, _, units, *_, score = stages(project)
+    assert prepare.endswith(
+        "l2arctic/prepare.py --corpus simulate --data-dir data/simulate --seed 0 "
+        "--corpus-dir data/simulate/corpus --protocol text --unit phone --unknown-words stop"
+    )
+    assert units.endswith("units.py --data-dir data/simulate")
+    assert score.endswith("--exp-dir exp/l2arctic/simulate/small --seed 0")
+
+
+def test_a_folder_of_the_real_corpus_is_enough(project):
+    (project.root / "l2").mkdir()
+    assert run(project, "--corpus-dir", "l2", "--recipe=l2arctic").returncode == 0
+    assert " --corpus l2arctic --data-dir data/l2arctic " in stages(project)[0]
+    assert " --corpus-dir l2 " in stages(project)[0]
+
+
+def test_options_of_a_recipe_reach_their_stages(project):
+    (project.root / "words.txt").touch()
+    result = run(
+        project,
+        *("--unit", "bpe", "--num-pieces=50", "--unknown-words", "skip", "--suitcase", "true"),
+        *("--lexicon", "words.txt", *L2ARCTIC),
+    )
+    assert result.returncode == 0, result.stderr
+    prepare, _, units, *_ = stages(project)
+    assert prepare.endswith(
+        "--protocol text --unit bpe --unknown-words skip --lexicon words.txt --suitcase"
+    )
+    assert units.endswith("--data-dir data/simulate-bpe --num-pieces 50")
+
+
+def test_protocols_lie_side_by_side_and_share_the_simulated_corpus(project):
+    assert run(project, *L2ARCTIC, "--protocol", "annotation", "--data-dir", "d").returncode == 0
+    prepare, *_, score = stages(project)
+    assert " --data-dir d/simulate-annotation --seed 0 --corpus-dir d/simulate/corpus " in prepare
+    assert "--exp-dir exp/l2arctic/simulate-annotation/small" in score
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--protocol", "text"], "unknown option --protocol for recipe audiomnist"),
+        (["--num-pieces=5"], "unknown option --num-pieces for recipe audiomnist"),
+        ([*L2ARCTIC, "--protocol", "test"], "--protocol must be text or annotation, not 'test'"),
+        ([*L2ARCTIC, "--unit", "word"], "--unit must be phone or bpe, not 'word'"),
+        ([*L2ARCTIC, "--suitcase", "--stage", "1"], "--suitcase needs a value"),
+        ([*L2ARCTIC, "--suitcase", "yes"], "--suitcase must be true or false"),
+        ([*L2ARCTIC, "--lexicon", "nowhere"], "--lexicon nowhere is not a file"),
+        ([*L2ARCTIC, "--num-pieces", "9"], "--num-pieces goes with --unit bpe"),
+        ([*L2ARCTIC, "--unit", "bpe", "--num-pieces", "no"], "--num-pieces must be a positive"),
+        ([*L2ARCTIC, "--unit", "bpe", "--protocol=annotation"], "bpe goes with --protocol text"),
+        ([*L2ARCTIC, "--corpus", "espeak"], "has the corpora simulate and l2arctic, not 'espeak'"),
+        (["--recipe", "none"], "there is no recipe 'none' (found: audiomnist, l2arctic)"),
+    ],
+)
+def test_a_wrong_option_is_one_line(project, options, reason):
+    result = run(project, *options)
+    assert result.returncode == 2
+    (line,) = result.stderr.splitlines()
+    assert reason in line
+    assert not stages(project)
+
+
+def test_help_lists_the_options_of_the_recipe(project):
+    assert "--protocol " not in run(project, "--help").stdout
+    assert "--protocol " in run(project, *L2ARCTIC, "--help").stdout
+
+
+def test_a_recipe_without_options_names_its_corpus(project):
+    (project.root / "recipes" / "l2arctic" / "options.sh").unlink()
+    assert "no default corpus" in run(project, *L2ARCTIC).stderr
+    result = run(project, *L2ARCTIC, "--corpus", "own")
+    assert result.returncode == 0, result.stderr
+    assert "--corpus own --data-dir data/own" in stages(project)[0]
