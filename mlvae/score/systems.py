@@ -107,8 +107,8 @@ SYSTEMS = (
     System(
         "Ablation 1",
         "ablation-1",
-        minus=(FLAG_ALL, "ML-VAE"),
-        note="ML-VAE with the E-step's boundaries as targets in place of the forced alignment's",
+        minus=(FLAG_ALL, "ML-VAE-RL"),
+        note="ML-VAE-RL with the E-step's boundaries as targets in place of the forced alignment's",
     ),
     System(
         "Ablation 2",
@@ -119,8 +119,8 @@ SYSTEMS = (
     System(
         "Ablation 3",
         "ablation-3",
-        minus=(FLAG_ALL, "ML-VAE"),
-        note="ML-VAE that first finds boundaries by a single path, then flags segment by segment",
+        minus=(FLAG_ALL, "ML-VAE-RL"),
+        note="ML-VAE-RL that first finds boundaries by a single path, then flags segments",
     ),
     System(
         "ML-VAE-sub, no generator",

@@ -59,6 +59,11 @@ class Run:
         """Whether the interval of a difference excludes 0."""
         return self.results["differences"][f"{first} minus {second}"][f"{figure}_excludes_zero"]
 
+    def criterion(self, folder: str) -> float:
+        """F1 on units corrupted at random, of the iteration that a system kept."""
+        training = self.training[folder]
+        return training["history"][training["best_iteration"] - 1]["corrupted_f1"]
+
     def has(self, *systems: str) -> bool:
         """Whether all of some systems have figures."""
         return set(systems) <= set(self.results["systems"])
