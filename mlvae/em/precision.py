@@ -1,8 +1,8 @@
 """Precision of training on a GPU: PyTorch's automatic mixed precision.
 
-Weights, optimizers, losses and the E-step are in float32 whatever is chosen here. What is faster
-and half as large in memory are the matrix products and recurrent layers of the module that learns,
-and their gradients.
+Weights, optimizers, losses, the recurrence of the speech generator's decoder, the reward's baseline
+and the E-step are in float32 whatever is chosen here. In half precision are the matrix products and
+the LSTM layers of the module that learns.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PRECISIONS = ("float32", "float16", "bfloat16")
 
 
 class Precision:
-    """Runs networks and takes steps in a precision; one for all modules of a training.
+    """Runs networks and takes steps in a precision; one for the modules of a training.
 
     Float16 has few exponents: losses are scaled up so that small gradients do not vanish, a step
     whose gradients overflow is left out, and the scale adapts (:class:`torch.amp.GradScaler`).

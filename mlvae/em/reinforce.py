@@ -8,7 +8,7 @@ from lhotse import CutSet
 
 from mlvae.data.dataset import UnitDataset
 from mlvae.em.alternating import Alternating
-from mlvae.em.epochs import Means, generator_inputs
+from mlvae.em.epochs import Learner, Means, generator_inputs
 from mlvae.em.estep import EStepResult
 from mlvae.em.losses import frame_losses, generator_loss, masked_mean
 from mlvae.em.settings import TrainConfig
@@ -38,7 +38,8 @@ class Reinforce(Alternating):
         num_features = len(model.scale.inverse_std)
         baseline = RewardBaseline(num_features, config.reinforce.baseline_size).to(device)
         self.modules["baseline"] = baseline
-        self.learners["baseline"] = self.new_learner(baseline)
+        # In float32 always: it is small, and the errors it learns from would overflow float16.
+        self.learners["baseline"] = Learner(baseline, config)
 
     def train_generator(self, epoch: int, assignments: EStepResult) -> dict[str, float]:
         """Train the speech generator, q(pi) by the reward too, and the baseline."""
