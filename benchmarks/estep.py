@@ -8,14 +8,15 @@ find by itself; benchmarks/baselines.py has the others. The exit status is 1 if 
 
 What is compared is as fair as this:
 
-* All ways have the same inputs, start from the same memory, and none keeps anything from one run to
-  the next. What is compiled or loaded at the first call is done before: all ways but the loop DP,
-  which has no such thing, run once unmeasured.
+* All ways have the same inputs in memory, and none keeps anything from one run to the next. What is
+  compiled or loaded at the first call is done before: all ways but the loop DP, which has no such
+  thing, run once unmeasured.
 * The ways take turns, so that other work on the machine slows all of them down, and each finds the
-  caches as the others have left them. What counts is the ratio of medians.
-* Python's garbage collector is run before each run and not during any.
-* k2, torch and numba have one thread each, unless --threads says otherwise for k2's and torch's
-  tensors; k2's own search has one in any case.
+  caches as another has left them. The loop DP has fewer turns, evenly spread. What counts is the
+  ratio of medians.
+* Python's garbage collector runs before each run and not during any.
+* Each way has one thread, unless --threads gives more to torch; k2's search and the other two have
+  one in any case.
 * The loop DP is what one writes first and not what one would tune: see benchmarks/baselines.py.
 
 Where other work takes the cores that --threads counts on, set OMP_WAIT_POLICY=passive.

@@ -26,7 +26,7 @@ def plan_batches(
     resident memory, k2 1.23.4), bytes a cell, from sharp to flat posteriors:
 
     ===================================================================  ===========
-    :func:`.best_path`, whose beam is 1                                  4 to 10
+    :func:`.best_path`, whose beam is 1                                  1 to 2
     :func:`.total_scores` with output_beam 15                            8 to 60
     the same and its gradient                                            8 to 80
     :func:`.posteriors` with output_beam 15                              8 to 80
@@ -34,7 +34,9 @@ def plan_batches(
     ===================================================================  ===========
 
     So ``max_cells`` may be ten times the default where only best paths are wanted. The emission
-    matrix comes on top, with 4 bytes a column and frame of (batch, longest utterance).
+    matrix comes on top, with 4 bytes a column and frame. On CPU best paths do without: they are
+    searched a part of the batch at a time, and its scores are made then. On other devices the batch
+    is one part; searched so on CPU, best paths take 4 to 10 bytes a cell.
 
     Args:
         num_frames: (B,), frames of each utterance.

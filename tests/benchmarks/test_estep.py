@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import sys
@@ -49,6 +50,29 @@ def test_all_ways_agree_and_are_reported(tmp_path, capsys):
     assert "k2: shortest path" in printed
     assert "times as long as the compiled DP" in printed
     assert "All ways found the same 5 paths" in printed
+
+
+def test_garbage_is_collected_between_runs_and_not_inside(monkeypatch):
+    """Whoever happened to be running would pay for what the others have left behind."""
+    events = []
+    collect = gc.collect
+    monkeypatch.setattr(gc, "collect", lambda: events.append("collect") or collect())
+
+    def way(name):
+        return lambda: events.append((name, gc.isenabled()))
+
+    ways = {"k2": way("k2"), "loop": way("loop")}
+    was_enabled = gc.isenabled()
+    gc.enable()
+    try:
+        _, runs, _ = estep.measure(ways, {"k2": 2, "loop": 1}, torch.device("cpu"))
+        assert gc.isenabled()
+    finally:
+        if not was_enabled:
+            gc.disable()
+    k2, loop = ["collect", ("k2", False)], ["collect", ("loop", False)]
+    assert events == k2 + k2 + loop
+    assert [len(seconds) for seconds in runs.values()] == [2, 1]
 
 
 def test_another_path_ends_with_status_one(tmp_path, monkeypatch, capsys):
