@@ -138,3 +138,16 @@ def test_which_boundaries_are_learned(cuts, tmp_path, monkeypatch, boundary_targ
         for rows in (found[0].spans, algorithm.aligned)
     ]
     assert starts[0] != starts[1]
+
+
+def test_boundaries_are_first_searched_with_their_prior(cuts, tmp_path):
+    """An untrained detector would say that every second frame is a start."""
+    rates = {}
+    for target in ("aligned", "found"):
+        algorithm = make_trainer(cuts, tmp_path, replace(CONFIG, boundary_target=target)).algorithm
+        batch = next(iter(algorithm.batches.epoch(0, algorithm.aligned, "")))
+        alpha, beta = algorithm.model.boundary(batch.features, batch.num_frames)
+        rates[target] = float((alpha / (alpha + beta))[batch.mask].mean())
+    alpha, beta = algorithm.boundary_prior
+    assert rates["found"] == pytest.approx(alpha / (alpha + beta), rel=0.25)
+    assert rates["aligned"] > 2 * rates["found"]
