@@ -175,7 +175,7 @@ def test_what_is_wrong_with_files_is_said_in_a_line(prepared, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("systems", "reason"),
     [
-        ("ml-vae-top", "there is no system 'ml-vae-top'; there are: ml-vae, ml-vae-sub"),
+        ("ml-vae-top", "there is no system 'ml-vae-top'; there are: fa, two-pass-fa"),
         ("ml-vae ml-vae-sub-no-generator", "there is no system 'ml-vae-sub-no-generator'"),
         (" ", "no system is named"),
     ],

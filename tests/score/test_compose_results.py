@@ -46,6 +46,10 @@ def exp(corpus, tmp_path, monkeypatch):
     training = {"num_params": 7_000_000, "training_seconds": 78.0}
     training |= {"iterations": 12, "best_iteration": 9}
     (first / "ml-vae-rl" / "training.json").write_text(json.dumps(training))
+    path = first / "ml-vae-sub" / "training.json"
+    history = [{"corrupted_f1": value} for value in (0.25, 0.4567, 0.75)]
+    sub = json.loads(path.read_text()) | {"best_iteration": 2, "iterations": 3}
+    path.write_text(json.dumps(sub | {"history": history}))
     (first / "w2v-ctc" / "training.json").write_text('{"unavailable": "no weights at hand"}')
     experiment.score_experiment(data, first, num_resamples=20)
     others = ["speaker-theo/audiomnist/fsdd/small", "audiomnist/espeak/small"]
@@ -86,6 +90,7 @@ def test_everything_that_was_made_is_there(composer, exp):
     assert "2 cores of X: Y, no GPU" in text
     picture = exp / "out" / "utterance.png"
     assert picture.read_bytes() == (folder / "utterance.png").read_bytes()
+    assert "| `paper` | 45.7 |" in text  # the criterion of the iteration that was kept
     assert "{{" not in text and "{%" not in text
     assert "\n\n\n" not in text
     assert str(exp) not in text
@@ -106,7 +111,7 @@ def test_rows_beside_the_paper(composer, exp):
     assert re.search(r"\| w2v-CTC \| 352.5 M \| - \|.*\| no weights at hand \| - \|", text)
     assert re.search(r"\| Ablation 3 \| - \| 1.5 M \| - \|.* 7.31 / 10.85 / 8.73 \|", text)
     assert "| ML-VAE-RL | 7.0 M | 78 |" in text
-    assert "ml-vae-rl keeps iteration 9 of 12." in text
+    assert "ml-vae-rl keeps iteration 9 of 12;" in text
 
 
 def test_sentences_follow_the_figures(composer, exp):
