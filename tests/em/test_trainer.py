@@ -324,10 +324,10 @@ def test_pseudo_labels_are_those_of_the_alignment_and_pi_that_of_the_search(
 
     monkeypatch.setattr(UnitDataset, "__getitem__", batch_of)
     algorithm.train_estimator(0)
-    algorithm.train_boundary(1)
+    algorithm.train_boundary(1, algorithm.aligned)
     algorithm.train_generator(2, EStepResult(found, 0.0, 0.0))
     targets = [
-        *(column for _, column, _ in given["estimator_loss"]),
+        *(column for _, column, *_ in given["estimator_loss"]),
         *(boundary for _, _, boundary, *_ in given["boundary_loss"]),
         *(wrong for _, _, wrong, *_ in given["generator_loss"]),
     ]
