@@ -142,7 +142,7 @@ def test_parts_that_were_not_done_are_left_out_and_named(composer, exp, capsys):
     status, text = run(composer, exp)
     assert status == 0
     assert [line for line in text.splitlines() if line.startswith("## ")] == [
-        "## Mismatch-tiny, 1,234 utterances: all systems",
+        "## Mismatch-tiny, 1,234 utterances",
         "## Columns",
     ]
     log = capsys.readouterr().out
