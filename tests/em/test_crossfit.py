@@ -21,7 +21,6 @@ from mlvae.em.epochs import Learner
 from mlvae.em.settings import CrossFitConfig
 from mlvae.fsa import UnitSpan
 from mlvae.nn import MlVae
-from tests.em.test_trainer import Kill, assert_same_files, figures, kill_at, make_trainer
 from tests.em.tiny import (
     CPU,
     NUM_FEATURES,
@@ -33,6 +32,7 @@ from tests.em.tiny import (
     tiny_model_config,
     unit_spans,
 )
+from tests.em.trainers import Kill, assert_same_files, figures, kill_at, make_trainer
 
 CONFIG = TrainConfig(
     iterations=3,
@@ -44,15 +44,6 @@ CONFIG = TrainConfig(
     crossfit=CrossFitConfig(folds=3),
     decoding=Decoding(acoustic_scale=0.5),
 )
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Sums are the same for the same number of threads only."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def with_origin(cuts, num_sources: int = 9) -> CutSet:

@@ -18,8 +18,8 @@ from safetensors.torch import load_file
 
 from mlvae.data.dataset import make_sampler
 from mlvae.em import distributed
-from tests.em.test_trainer import make_trainer
 from tests.em.tiny import spoken_cuts
+from tests.em.trainers import make_trainer
 from tests.em.two_processes import CONFIGS, SMALL, all_cuts
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,8 +11,8 @@ import torch
 from mlvae.em import TrainConfig
 from mlvae.em.estep import EStep
 from mlvae.em.settings import JointConfig
-from tests.em.test_trainer import CONFIG, MODULES, make_trainer
 from tests.em.tiny import spoken_cuts
+from tests.em.trainers import CONFIG, MODULES, make_trainer
 
 JOINT = replace(CONFIG, algorithm="joint", learning_rate=0.02)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-import torch
 
 from mlvae.em import Trainer
 from mlvae.em.alternating import Alternating
 from mlvae.em.checkpoint import read_metadata
 from mlvae.em.epochs import Learner
-from tests.em.test_trainer import (
+from tests.em.tiny import spoken_cuts
+from tests.em.trainers import (
     CONFIG,
     MODULES,
     Kill,
@@ -20,16 +20,6 @@ from tests.em.test_trainer import (
     kill_at,
     make_trainer,
 )
-from tests.em.tiny import spoken_cuts
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Sums are the same for the same number of threads only."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

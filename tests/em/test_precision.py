@@ -5,8 +5,8 @@ import torch
 
 from mlvae.em import TrainConfig
 from mlvae.em.precision import Precision
-from tests.em.test_trainer import CONFIG, make_trainer
 from tests.em.tiny import CPU, spoken_cuts
+from tests.em.trainers import CONFIG, make_trainer
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])

@@ -13,8 +13,8 @@ from mlvae.em.losses import frame_losses, generator_loss
 from mlvae.em.reinforce import frame_rewards, policy_loss
 from mlvae.em.settings import ReinforceConfig
 from mlvae.nn import GeneratorOutput
-from tests.em.test_trainer import CONFIG, make_trainer
 from tests.em.tiny import NUM_FEATURES, spoken_cuts
+from tests.em.trainers import CONFIG, make_trainer
 
 RL = replace(CONFIG, algorithm="reinforce", learning_rate=0.01, correctness_weight=0.0)
 

@@ -18,8 +18,8 @@ from mlvae.em.batches import TrainingBatches
 from mlvae.em.checkpoint import read_metadata
 from mlvae.em.confusion import estimate_confusions
 from mlvae.em.estep import EStep
-from tests.em.test_trainer import Kill, assert_same_files, figures, kill_at, make_trainer
 from tests.em.tiny import TABLE, spoken_cut, spoken_cuts
+from tests.em.trainers import Kill, assert_same_files, figures, kill_at, make_trainer
 
 CONFIG = TrainConfig(
     iterations=4,
@@ -30,15 +30,6 @@ CONFIG = TrainConfig(
     relabel_after=2,
     decoding=Decoding(acoustic_scale=0.5),
 )
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Sums are the same for the same number of threads only."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

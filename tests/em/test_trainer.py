@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 from dataclasses import replace
 
 import pytest
@@ -14,14 +13,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import mlvae.em.epochs
 import mlvae.em.trainer
 from mlvae.data.dataset import UnitDataset
-from mlvae.device import seed_everything
-from mlvae.em import Decoding, TrainConfig, Trainer
+from mlvae.em import Decoding, TrainConfig
 from mlvae.em.checkpoint import read_metadata
-from mlvae.em.epochs import Learner
 from mlvae.em.estep import EStep, EStepResult
 from mlvae.em.targets import frame_targets
 from mlvae.fsa import MlFsaCompiler
-from mlvae.nn import MlVae
 from mlvae.tiers import tier
 from tests.em.tiny import (
     CPU,
@@ -31,198 +27,8 @@ from tests.em.tiny import (
     dataset,
     make_cut,
     spoken_cuts,
-    tiny_model_config,
 )
-
-CONFIG = TrainConfig(iterations=2, max_frames=300, learning_rate=5e-3)
-MODULES = ("estimator", "boundary", "generator")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Sums are the same for the same number of threads only."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def cuts() -> tuple[CutSet, CutSet]:
-    return spoken_cuts(24)[0], spoken_cuts(8, seed=1)[0]
-
-
-def make_trainer(cuts, folder, config=CONFIG, seed=0, silence=False, setup=None) -> Trainer:
-    """As stage 4 does it."""
-    train, valid = cuts
-    seed_everything(seed)
-    states = config.states_per_unit
-    model = MlVae(NUM_FEATURES, len(TABLE), silence, tiny_model_config(), states)
-    return Trainer(model, train, valid, dataset(), TABLE, config, folder, CPU, seed, setup)
-
-
-def assert_same_files(first, second) -> None:
-    for name in ("checkpoint", "model"):
-        mine, theirs = (load_file(f / f"{name}.safetensors") for f in (first, second))
-        assert mine.keys() == theirs.keys()
-        for key, value in mine.items():
-            assert torch.equal(value, theirs[key]), key
-
-
-@pytest.fixture(scope="module")
-def undisturbed(cuts, tmp_path_factory):
-    """A run of two iterations and what it returned."""
-    folder = tmp_path_factory.mktemp("run") / "ml-vae"
-    return folder, make_trainer(cuts, folder).fit()
-
-
-def figures(training: dict) -> dict:
-    return {name: value for name, value in training.items() if name != "training_seconds"}
-
-
-class Kill(BaseException):
-    """No handler may swallow it."""
-
-
-def kill_at(monkeypatch, target, name: str, call: int) -> None:
-    """Make the ``call``-th call of a function end the run in its midst."""
-    original = getattr(target, name)
-    calls = []
-
-    def dying(*args, **options):
-        calls.append(None)
-        if len(calls) == call:
-            raise Kill
-        return original(*args, **options)
-
-    monkeypatch.setattr(target, name, dying)
-
-
-@pytest.fixture(scope="module")
-def steps_per_iteration(cuts, tmp_path_factory) -> int:
-    """Optimizer steps of the three modules together."""
-    trainer = make_trainer(cuts, tmp_path_factory.mktemp("count"), replace(CONFIG, iterations=1))
-    steps = []
-    for name, learner in trainer.algorithm.learners.items():
-        learner.step = lambda loss, name=name: steps.append(name)
-    trainer.fit()
-    assert list(dict.fromkeys(steps)) == list(MODULES)
-    assert len(steps) > 3 * 2  # several batches an epoch, or a kill in their midst says little
-    return len(steps)
-
-
-@pytest.mark.parametrize(
-    "place",
-    ["first iteration", "estimator", "boundary", "E-step", "generator", "checkpoint"],
-)
-def test_a_killed_run_goes_on_as_if_nothing_had_happened(
-    cuts, tmp_path, monkeypatch, undisturbed, steps_per_iteration, place
-):
-    steps = steps_per_iteration
-    folder, expected = undisturbed
-    with monkeypatch.context() as patch:
-        if place == "first iteration":
-            kill_at(patch, Learner, "step", steps - 1)
-        elif place == "E-step":
-            kill_at(patch, EStep, "run", 3)  # an iteration searches twice
-        elif place == "checkpoint":
-            kill_at(patch, mlvae.em.trainer, "save_checkpoint", 2)
-        else:
-            kill_at(patch, Learner, "step", steps + MODULES.index(place) * (steps // 3) + 2)
-        with pytest.raises(Kill):
-            make_trainer(cuts, tmp_path).fit()
-    checkpoint = tmp_path / "checkpoint.safetensors"
-    assert checkpoint.exists() is (place != "first iteration")
-    if checkpoint.exists():
-        assert read_metadata(checkpoint)["iteration"] == 1
-
-    torch.manual_seed(99)  # a new process
-    found = make_trainer(cuts, tmp_path).fit()
-    assert figures(found) == figures(expected)
-    assert_same_files(tmp_path, folder)
-
-
-def test_a_run_that_is_killed_between_model_and_checkpoint(cuts, tmp_path, monkeypatch):
-    """The model on disk is then ahead of the checkpoint."""
-    monkeypatch.setattr(mlvae.em.trainer, "corrupted_f1", values(0.1, 0.2))
-    make_trainer(cuts, tmp_path / "undisturbed").fit()
-    monkeypatch.setattr(mlvae.em.trainer, "corrupted_f1", values(0.1, 0.2, 0.2))
-    with monkeypatch.context() as patch, pytest.raises(Kill):
-        kill_at(patch, mlvae.em.trainer, "save_checkpoint", 2)
-        make_trainer(cuts, tmp_path / "killed").fit()
-    assert read_metadata(tmp_path / "killed" / "model.safetensors")["iteration"] == 2
-    assert read_metadata(tmp_path / "killed" / "checkpoint.safetensors")["iteration"] == 1
-    make_trainer(cuts, tmp_path / "killed").fit()
-    assert_same_files(tmp_path / "killed", tmp_path / "undisturbed")
-
-
-def test_a_finished_run_is_not_repeated(cuts, tmp_path, undisturbed, monkeypatch):
-    folder, expected = undisturbed
-    for name in ("checkpoint.safetensors", "model.safetensors"):
-        shutil.copy(folder / name, tmp_path / name)
-    kill_at(monkeypatch, Trainer, "_iterate", 1)
-    assert make_trainer(cuts, tmp_path).fit() == expected
-    assert_same_files(tmp_path, folder)
-
-
-def test_a_run_may_be_prolonged(cuts, tmp_path, undisturbed, capsys):
-    make_trainer(cuts, tmp_path, replace(CONFIG, iterations=1, patience=1)).fit()
-    found = make_trainer(cuts, tmp_path).fit()
-    assert "going on after iteration 1 of 2" in capsys.readouterr().out
-    assert figures(found) == figures(undisturbed[1])
-    assert_same_files(tmp_path, undisturbed[0])
-
-
-def test_a_run_over_buckets_goes_on_too(tmp_path):
-    """From 40 cuts on, batches are drawn from buckets by another sampler."""
-    cuts = spoken_cuts(44)[0], spoken_cuts(8, seed=1)[0]
-    make_trainer(cuts, tmp_path / "whole").fit()
-    make_trainer(cuts, tmp_path / "parts", replace(CONFIG, iterations=1)).fit()
-    make_trainer(cuts, tmp_path / "parts").fit()
-    assert_same_files(tmp_path / "parts", tmp_path / "whole")
-
-
-def test_the_same_seed_gives_the_same_weights_and_another_one_others(cuts, tmp_path, undisturbed):
-    trainer = make_trainer(cuts, tmp_path / "same")
-    torch.rand(5)  # what happens in between does not matter
-    trainer.fit()
-    assert_same_files(tmp_path / "same", undisturbed[0])
-    make_trainer(cuts, tmp_path / "other", replace(CONFIG, iterations=1), seed=1).fit()
-    mine, theirs = (
-        load_file(f / "model.safetensors") for f in (tmp_path / "other", undisturbed[0])
-    )
-    name = "estimator.output.weight"
-    assert not torch.equal(mine[name], theirs[name])
-
-
-@pytest.mark.parametrize("change", ["seed", "rate", "cuts", "setup"])
-def test_a_checkpoint_of_another_run_is_not_gone_on_from(
-    cuts, tmp_path, undisturbed, capsys, change
-):
-    """Such as one that is left from a corpus of another size in the same folder."""
-    other = {
-        "seed": {"seed": 1},
-        "rate": {"config": replace(CONFIG, iterations=1, learning_rate=1e-3)},
-        "cuts": {"cuts": (CutSet.from_cuts(list(cuts[0])[1:]), cuts[1])},
-        "setup": {"setup": {"states": 3}},
-    }[change]
-    settings = {"cuts": cuts, "config": replace(CONFIG, iterations=1), **other}
-    make_trainer(folder=tmp_path, **settings).fit()
-    capsys.readouterr()
-    found = make_trainer(cuts, tmp_path).fit()
-    assert "checkpoint.safetensors is of another seed, config" in capsys.readouterr().out
-    assert figures(found) == figures(undisturbed[1])
-    assert_same_files(tmp_path, undisturbed[0])
-
-
-def test_left_overs_of_a_killed_run_are_removed(cuts, tmp_path):
-    (tmp_path / ".tmp-1-checkpoint.safetensors").write_bytes(b"half")
-    make_trainer(cuts, tmp_path, replace(CONFIG, iterations=1)).fit()
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "checkpoint.safetensors",
-        "model.safetensors",
-        "tensorboard",
-    ]
+from tests.em.trainers import CONFIG, MODULES, Kill, kill_at, make_trainer, values
 
 
 def test_tensorboard_has_each_iteration_once(cuts, tmp_path, monkeypatch):
@@ -428,12 +234,6 @@ def test_scale_and_boundary_prior(tmp_path):
     alpha, beta = trainer.algorithm.boundary_prior
     assert alpha + beta == pytest.approx(7.0)
     assert alpha / (alpha + beta) == pytest.approx(3 / 14)  # L / T
-
-
-def values(*sequence: float):
-    """A function that gives one value after the other, whatever it is asked."""
-    left = list(sequence)
-    return lambda *_: left.pop(0)
 
 
 def test_the_best_iteration_is_kept(cuts, tmp_path, monkeypatch, undisturbed):

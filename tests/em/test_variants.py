@@ -14,8 +14,8 @@ from mlvae.em.batches import TrainingBatches
 from mlvae.em.checkpoint import read_metadata
 from mlvae.em.epochs import Learner
 from mlvae.em.estep import EStep
-from tests.em.test_trainer import CONFIG, Kill, assert_same_files, figures, kill_at, make_trainer
 from tests.em.tiny import spoken_cuts
+from tests.em.trainers import CONFIG, Kill, assert_same_files, figures, kill_at, make_trainer
 
 VARIANTS = {
     "ml-vae-rl": replace(CONFIG, algorithm="reinforce"),
@@ -23,15 +23,6 @@ VARIANTS = {
     "ablation-2": replace(CONFIG, algorithm="joint"),
     "ablation-3": replace(CONFIG, algorithm="reinforce", topology="separate"),
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Sums are the same for the same number of threads only."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

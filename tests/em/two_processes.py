@@ -16,8 +16,8 @@ from safetensors.torch import save_file
 from mlvae.em import distributed
 from mlvae.em.estep import EStep
 from mlvae.em.settings import CrossFitConfig
-from tests.em.test_trainer import CONFIG, make_trainer
 from tests.em.tiny import CPU, spoken_cuts
+from tests.em.trainers import CONFIG, make_trainer
 
 #: Training that each kind of algorithm is tried in.
 SMALL = replace(CONFIG, max_frames=70)

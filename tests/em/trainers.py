@@ -1,0 +1,65 @@
+"""Trainers on tiny data, runs that are killed, and what is compared afterwards."""
+
+from __future__ import annotations
+
+import torch
+from safetensors.torch import load_file
+
+from mlvae.device import seed_everything
+from mlvae.em import TrainConfig, Trainer
+from mlvae.nn import MlVae
+from tests.em.tiny import (
+    CPU,
+    NUM_FEATURES,
+    TABLE,
+    dataset,
+    tiny_model_config,
+)
+
+CONFIG = TrainConfig(iterations=2, max_frames=300, learning_rate=5e-3)
+MODULES = ("estimator", "boundary", "generator")
+
+
+def make_trainer(cuts, folder, config=CONFIG, seed=0, silence=False, setup=None) -> Trainer:
+    """As stage 4 does it."""
+    train, valid = cuts
+    seed_everything(seed)
+    states = config.states_per_unit
+    model = MlVae(NUM_FEATURES, len(TABLE), silence, tiny_model_config(), states)
+    return Trainer(model, train, valid, dataset(), TABLE, config, folder, CPU, seed, setup)
+
+
+def assert_same_files(first, second) -> None:
+    for name in ("checkpoint", "model"):
+        mine, theirs = (load_file(f / f"{name}.safetensors") for f in (first, second))
+        assert mine.keys() == theirs.keys()
+        for key, value in mine.items():
+            assert torch.equal(value, theirs[key]), key
+
+
+def figures(training: dict) -> dict:
+    return {name: value for name, value in training.items() if name != "training_seconds"}
+
+
+class Kill(BaseException):
+    """No handler may swallow it."""
+
+
+def kill_at(monkeypatch, target, name: str, call: int) -> None:
+    """Make the ``call``-th call of a function end the run in its midst."""
+    original = getattr(target, name)
+    calls = []
+
+    def dying(*args, **options):
+        calls.append(None)
+        if len(calls) == call:
+            raise Kill
+        return original(*args, **options)
+
+    monkeypatch.setattr(target, name, dying)
+
+
+def values(*sequence: float):
+    """A function that gives one value after the other, whatever it is asked."""
+    left = list(sequence)
+    return lambda *_: left.pop(0)
