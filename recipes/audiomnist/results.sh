@@ -41,100 +41,19 @@ root=$(cd "$here/../.." && pwd)
 # shellcheck source=local/parse_options.sh
 source "$root/local/parse_options.sh"
 
-wants() { [[ " $parts " == *" $1 "* ]]; }
-
-log() { echo "$(date '+%Y-%m-%d %H:%M:%S') $*"; }
-
-known=" fsdd seeds speaker variants espeak estep competitors compose "
-for part in $parts; do
-  [[ $known == *" $part "* ]] || usage_error "there is no part '$part' (there are:${known% })"
-done
-[[ -z $corpus_dir || -d $corpus_dir ]] || usage_error "--corpus-dir $corpus_dir is not a folder"
+known_parts="fsdd seeds speaker variants espeak estep competitors compose"
+corpus_in_words=/path/to/fsdd
 [[ $seeds =~ ^[0-9\ ]*$ ]] || usage_error "--seeds must be whole numbers, not '$seeds'"
 read -r first second rest <<<"$seed_systems"
 [[ -n ${second:-} && -z ${rest:-} ]] || usage_error "--seed-systems must name two, not '$seed_systems'"
-[[ -n $data_dir && -n $exp_dir ]] || usage_error "--data-dir and --exp-dir must not be empty"
-out=${out:-$here/RESULTS.md}
-
-# The benchmarks and the composer need the extra dev.
-python=$("$root/local/setup.sh" --dev)
-if wants compose && ! "$python" -c 'import jinja2' 2>/dev/null; then
-  # Better now than after hours.
-  log "results: $python has no jinja2, which part compose needs (extra dev)" >&2
-  exit 1
-fi
-export PYTHON=$python PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
-records=$exp_dir/results
-mkdir -p "$records"
-
-# in_words WORD ...: the command as a person would type it, whichever folders are used here.
-in_words() {
-  local word line=""
-  for word in "$@"; do
-    case $word in
-      "$root/run.sh") word=./run.sh ;;
-      "$python") word=python ;;
-      "$root"/*) word=${word#"$root"/} ;;
-      "${corpus_dir:-/nowhere}") word=/path/to/fsdd ;;
-      "${w2v_checkpoint:-/nowhere}") word=/path/to/wav2vec2 ;;
-      "$data_dir" | "$data_dir"/*) word=data${word#"$data_dir"} ;;
-      "$exp_dir" | "$exp_dir"/*) word=exp${word#"$exp_dir"} ;;
-    esac
-    [[ $word =~ ^[A-Za-z0-9_./:=+-]+$ ]] || word=\"$word\"
-    line+=${line:+ }$word
-  done
-  # What is the default anyway is left out.
-  line=${line/ --data-dir data --/ --}
-  line=${line/ --exp-dir exp --/ --}
-  echo "${line/ --device auto/}"
-}
-
-# run_part NAME OUTPUT COMMAND ...: unless it is done. OUTPUT: a file for what it prints, or -.
-run_part() {
-  local name=$1 output=$2 began=$SECONDS words
-  shift 2
-  words=$(in_words "$@")
-  if [[ -f $records/$name.txt && $(sed -n 's/^command: //p' "$records/$name.txt") == "$words" ]]; then
-    log "results $name: done before"
-    return
-  fi
-  log "results $name: $words"
-  if [[ $output == - ]]; then
-    "$@"
-  else
-    "$@" >"$output.tmp"
-    mv "$output.tmp" "$output"
-  fi
-  {
-    echo "command: $words"
-    echo "seconds: $((SECONDS - began))"
-    echo "machine: $("$python" -c 'from mlvae.report.machine import machine_line as m; print(m())')"
-    echo "commit: $(git -C "$root" describe --always --dirty 2>/dev/null || echo unknown)"
-  } >"$records/$name.txt.tmp"
-  mv "$records/$name.txt.tmp" "$records/$name.txt"
-  log "results $name: end, $((SECONDS - began)) s"
-}
+# shellcheck source=local/results.sh
+source "$root/local/results.sh"
 
 # run_fsdd NAME OPTION ...: run.sh on FSDD.
 run_fsdd() {
   local name=$1
   shift
   run_part "$name" - "$root/run.sh" --corpus fsdd "$@" --device "$device"
-}
-
-# What was asked for, without what says where files lie and which parts to do this time.
-whole_command() {
-  local words=() index=0 word
-  while ((index < ${#given[@]})); do
-    word=${given[index]}
-    if [[ $word =~ ^--(parts|out|data-dir|exp-dir|data_dir|exp_dir)(=|$) ]]; then
-      [[ $word == *=* ]] || index=$((index + 1))
-    else
-      words+=("$word")
-    fi
-    index=$((index + 1))
-  done
-  in_words "$here/results.sh" ${words[@]+"${words[@]}"}
 }
 
 corpus=(${corpus_dir:+--corpus-dir "$corpus_dir"} --num-utterances "$num_utterances")

@@ -32,7 +32,8 @@ def results(tmp_path):
     recipe = root / "recipes" / "audiomnist"
     recipe.mkdir(parents=True)
     (root / "local").mkdir()
-    shutil.copy(ROOT / "local" / "parse_options.sh", root / "local")
+    for name in ("parse_options.sh", "results.sh"):
+        shutil.copy(ROOT / "local" / name, root / "local")
     shutil.copy(ROOT / "recipes" / "audiomnist" / "results.sh", recipe)
     python = tmp_path / "python"
     for path, text in (
