@@ -36,6 +36,9 @@ class Run:
         results: Content of ``results.json``.
         table: ``table.txt`` up to its explanations.
         notes: The explanations.
+        details: ``details.txt`` without its heading and explanations; empty for a corpus without
+            annotators.
+        detail_notes: These explanations.
         training: By folder of a system the content of its ``training.json``.
     """
 
@@ -44,6 +47,8 @@ class Run:
     results: dict
     table: str
     notes: str
+    details: str
+    detail_notes: str
     training: dict[str, dict]
 
     def figure(self, system: str, figure: str) -> str:
@@ -87,18 +92,30 @@ def read_run(name: str, records: Path, folder: Path) -> Run | None:
     record = read_record(records / f"{name}.txt")
     if record is None:
         return None
-    table, _, notes = (folder / "table.txt").read_text(encoding="utf-8").partition(NOTES)
+    table, notes = _read_table(folder / "table.txt")
+    details, detail_notes = "", ""
+    if (folder / "details.txt").exists():
+        details, detail_notes = _read_table(folder / "details.txt")
+        details = details.split("\n\n", 1)[-1]
     return Run(
         name,
         record,
         json.loads((folder / "results.json").read_text(encoding="utf-8")),
-        table.rstrip(),
-        (NOTES + notes).strip(),
+        table,
+        notes,
+        details,
+        detail_notes,
         {
             path.parent.name: json.loads(path.read_text(encoding="utf-8"))
             for path in sorted(folder.glob("*/training.json"))
         },
     )
+
+
+def _read_table(path: Path) -> tuple[str, str]:
+    """A table and the explanations after it."""
+    table, _, notes = path.read_text(encoding="utf-8").partition(NOTES)
+    return table.rstrip(), (NOTES + notes).strip()
 
 
 def read_part(name: str, records: Path) -> dict | None:

@@ -27,14 +27,24 @@ SETUP = """#!/usr/bin/env bash
 
 @pytest.fixture
 def results(tmp_path):
-    """Runs results.sh of a copy; returns the process and the calls it made."""
+    """Runs audiomnist's results.sh of a copy; returns the process and the calls it made."""
+    return make_results(tmp_path, "audiomnist")
+
+
+@pytest.fixture
+def l2arctic_results(tmp_path):
+    """The same of l2arctic."""
+    return make_results(tmp_path, "l2arctic")
+
+
+def make_results(tmp_path, recipe_name):
     root = tmp_path / "the project"
-    recipe = root / "recipes" / "audiomnist"
+    recipe = root / "recipes" / recipe_name
     recipe.mkdir(parents=True)
     (root / "local").mkdir()
     for name in ("parse_options.sh", "results.sh"):
         shutil.copy(ROOT / "local" / name, root / "local")
-    shutil.copy(ROOT / "recipes" / "audiomnist" / "results.sh", recipe)
+    shutil.copy(ROOT / "recipes" / recipe_name / "results.sh", recipe)
     python = tmp_path / "python"
     for path, text in (
         (root / "run.sh", RUN),
@@ -166,3 +176,51 @@ def test_help_lists_the_options(results):
     assert done.returncode == 0
     for name in ("corpus-dir", "parts", "w2v-checkpoint", "seed-systems", "variants", "out"):
         assert f"\n  --{name} " in done.stdout
+
+
+SYSTEMS = "fa two-pass-fa w2v-ctc ml-vae ml-vae-rl ablation-1 ablation-2 ablation-3 ml-vae-sub"
+OTHER_SYSTEMS = "two-pass-fa ml-vae ml-vae-sub"
+END = "--config small --device auto --seed 0"
+
+
+def test_every_part_of_l2arctic_is_run_and_recorded(l2arctic_results):
+    done, calls = l2arctic_results()
+    assert done.returncode == 0, done.stderr
+    start = "run.sh --recipe l2arctic"
+    folders = "--data-dir data --exp-dir exp"
+    assert calls == [
+        f"{start} {folders} --systems {SYSTEMS} {END}",
+        f"{start} {folders} --systems {OTHER_SYSTEMS} --protocol annotation {END}",
+        f"{start} {folders} --systems {OTHER_SYSTEMS} --unit bpe {END}",
+        f"{start} --num-utterances 3599 --data-dir data/full --exp-dir exp/full "
+        f"--systems {OTHER_SYSTEMS} {END}",
+        "./recipes/l2arctic/compose_results.py --exp-dir exp --corpus simulate --config small "
+        "--out ./recipes/l2arctic/RESULTS.md --command recipes/l2arctic/results.sh",
+    ]
+    assert record(l2arctic_results, "bpe")[0] == (
+        f'command: ./run.sh --recipe l2arctic --systems "{OTHER_SYSTEMS}" --unit bpe '
+        "--config small --seed 0"
+    )
+    assert sorted(path.stem for path in l2arctic_results.records.iterdir()) == [
+        "annotation",
+        "bpe",
+        "corpus",
+        "full",
+    ]
+
+
+def test_the_real_corpus_drops_in_with_one_option(l2arctic_results):
+    done, calls = l2arctic_results("--corpus-dir", "my digits")
+    assert done.returncode == 0, done.stderr
+    assert len(calls) == 4  # it has its full size anyway
+    assert all("--recipe l2arctic --corpus-dir my digits " in call for call in calls[:-1])
+    assert "--corpus l2arctic " in calls[-1]
+    assert calls[-1].endswith(
+        "--command recipes/l2arctic/results.sh --corpus-dir /path/to/l2arctic_release_v5.0"
+    )
+
+
+def test_a_part_that_l2arctic_lacks(l2arctic_results):
+    done, calls = l2arctic_results("--parts", "fsdd")
+    assert (done.returncode, calls) == (2, [])
+    assert "there is no part 'fsdd' (there are: corpus annotation bpe full" in done.stderr

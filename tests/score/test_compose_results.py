@@ -17,13 +17,18 @@ from tests.score.experiments import HEARD, LIKE, make_experiment
 from tests.shell_project import ROOT
 
 pytest.importorskip("jinja2")
-SCRIPT = ROOT / "recipes" / "audiomnist" / "compose_results.py"
 RUNS = ("fsdd", "speaker", "espeak", "variant-paper")
 
 
 @pytest.fixture
 def composer(monkeypatch):
-    spec = importlib.util.spec_from_file_location("compose_results", SCRIPT)
+    return load_composer("audiomnist", monkeypatch)
+
+
+def load_composer(recipe, monkeypatch):
+    """The program of a recipe as a module."""
+    script = ROOT / "recipes" / recipe / "compose_results.py"
+    spec = importlib.util.spec_from_file_location("compose_results", script)
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "compose_results", module)  # dataclasses look there
     spec.loader.exec_module(module)
@@ -168,3 +173,52 @@ def test_a_template_that_asks_for_what_is_not_there(composer, exp, tmp_path, cap
     template.write_text("{{ fsdd.no_such_figure }}")
     assert run(composer, exp, "--template", str(template)) == (1, "")
     assert "no_such_figure" in capsys.readouterr().err
+
+
+@pytest.fixture
+def l2arctic_exp(exp):
+    """What results.sh of l2arctic leaves; every run has the answers of those above."""
+    first = exp / "audiomnist" / "fsdd" / "small"
+    (first / "details.txt").write_text("a heading\n\nby type 45.6\n\nFigures are in percent, so.\n")
+    for name in ("simulate", "simulate-annotation", "simulate-bpe"):
+        shutil.copytree(first, exp / "l2arctic" / name / "small")
+    shutil.copytree(first, exp / "full" / "l2arctic" / "simulate" / "small")
+    for name in ("corpus", "annotation", "bpe", "full"):
+        text = (exp / "results" / "fsdd.txt").read_text()
+        (exp / "results" / f"{name}.txt").write_text(text.replace("fsdd", name))
+    return exp
+
+
+def test_l2arctic_has_details_and_figures_beside_the_paper(l2arctic_exp, monkeypatch):
+    status, text = run(load_composer("l2arctic", monkeypatch), l2arctic_exp)
+    assert status == 0
+    for name in ("corpus", "annotation", "bpe", "full"):
+        assert f"\n./make {name}\n" in text
+    assert text.count("```\nby type 45.6\n```") == 2  # of all systems, and at full size
+    assert text.count("Figures are in percent, so.") == 1 and "a heading" not in text
+    assert "**The speech is simulated**" in text
+    path = l2arctic_exp / "l2arctic" / "simulate" / "small" / "results.json"
+    row = json.loads(path.read_text())["systems"]["ML-VAE"]
+    here = " / ".join(
+        f"{100 * row[f'pooled_{figure}']:.1f}" for figure in ("precision", "recall", "f1")
+    )
+    (line,) = re.findall(r"\| ML-VAE \| 24 M .*", text)
+    assert line.startswith(
+        f"| ML-VAE | 24 M | 1.5 M | 6.46 / 11.97 / 8.39 | {here} | {here} | {here} | 44.27 | "
+    )
+    assert "{{" not in text and "\n\n\n" not in text
+
+
+def test_l2arctic_without_some_parts(l2arctic_exp, monkeypatch, capsys):
+    for name in ("annotation", "bpe", "full"):
+        (l2arctic_exp / "results" / f"{name}.txt").unlink()
+    status, text = run(load_composer("l2arctic", monkeypatch), l2arctic_exp)
+    assert status == 0
+    assert "without annotation, bpe, full, which were not done" in capsys.readouterr().out
+    assert [line for line in text.splitlines() if line.startswith("## ")] == [
+        "## Mismatch-tiny, 1,234 utterances, all systems",
+        "## Beside the paper",
+        "## Columns",
+    ]
+    (line,) = re.findall(r"\| ML-VAE \| 24 M .*", text)
+    assert line.count("|") == 8
