@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jsonargparse import ArgumentParser
 
 from mlvae.score.table import format_count
 from mlvae.stage import atomic_path
@@ -211,3 +212,20 @@ def write_results(text: str, picture: Path, out: Path) -> None:
         temporary.write_text(text, encoding="utf-8")
     with atomic_path(out.parent / PICTURE) as temporary:
         shutil.copyfile(picture, temporary)
+
+
+def composer_parser(recipe: Path, doc: str, command: str) -> ArgumentParser:
+    """The options that the compose_results.py of every recipe has.
+
+    Args:
+        recipe: Folder of the recipe.
+        doc: What the program does.
+        command: That which makes all, where the caller does not say how it was called.
+    """
+    parser = ArgumentParser(prog="compose_results.py", description=doc)
+    parser.add_argument("--exp-dir", type=Path, default=Path("exp"), help="that of results.sh")
+    parser.add_argument("--config", type=str, default="small", help="configuration of most parts")
+    parser.add_argument("--command", type=str, default=command, help="that made all, for the text")
+    parser.add_argument("--template", type=Path, default=recipe / "RESULTS.md.j2", help="to fill")
+    parser.add_argument("--out", type=Path, default=recipe / "RESULTS.md", help="file to write")
+    return parser

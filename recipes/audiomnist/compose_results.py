@@ -15,6 +15,7 @@ from mlvae.report.results import (
     PICTURE,
     beside_the_paper,
     compose,
+    composer_parser,
     description,
     read_part,
     read_record,
@@ -29,15 +30,10 @@ COMMAND = "recipes/audiomnist/results.sh --corpus-dir /path/to/fsdd"
 
 def make_parser() -> ArgumentParser:
     """The options."""
-    parser = ArgumentParser(prog="compose_results.py", description=__doc__)
-    parser.add_argument("--exp-dir", type=Path, default=Path("exp"), help="that of results.sh")
-    parser.add_argument("--config", type=str, default="small", help="configuration of most parts")
+    parser = composer_parser(HERE, __doc__, COMMAND)
     parser.add_argument("--speaker", type=str, default="theo", help="of the part speaker")
     parser.add_argument("--seeds", type=str, default="0 1 2", help="of the part seeds")
     parser.add_argument("--variants", type=str, default="", help="of the part variants")
-    parser.add_argument("--command", type=str, default=COMMAND, help="that made all, for the text")
-    parser.add_argument("--template", type=Path, default=HERE / "RESULTS.md.j2", help="to fill")
-    parser.add_argument("--out", type=Path, default=HERE / "RESULTS.md", help="file to write")
     return parser
 
 

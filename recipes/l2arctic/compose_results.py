@@ -11,7 +11,14 @@ import yaml
 from jinja2 import TemplateError
 from jsonargparse import ArgumentParser
 
-from mlvae.report.results import PICTURE, beside_the_paper, compose, read_run, write_results
+from mlvae.report.results import (
+    PICTURE,
+    beside_the_paper,
+    compose,
+    composer_parser,
+    read_run,
+    write_results,
+)
 from mlvae.stage import log
 
 HERE = Path(__file__).resolve().parent
@@ -20,13 +27,8 @@ COMMAND = "recipes/l2arctic/results.sh"
 
 def make_parser() -> ArgumentParser:
     """The options."""
-    parser = ArgumentParser(prog="compose_results.py", description=__doc__)
-    parser.add_argument("--exp-dir", type=Path, default=Path("exp"), help="that of results.sh")
+    parser = composer_parser(HERE, __doc__, COMMAND)
     parser.add_argument("--corpus", type=str, default="simulate", help="simulate or l2arctic")
-    parser.add_argument("--config", type=str, default="small", help="configuration of all parts")
-    parser.add_argument("--command", type=str, default=COMMAND, help="that made all, for the text")
-    parser.add_argument("--template", type=Path, default=HERE / "RESULTS.md.j2", help="to fill")
-    parser.add_argument("--out", type=Path, default=HERE / "RESULTS.md", help="file to write")
     return parser
 
 
