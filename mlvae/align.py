@@ -8,20 +8,25 @@ targets, and the best path of the ``single`` topology under it gives new targets
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from lhotse import CutSet
+from lhotse.cut import Cut
+from lhotse.supervision import AlignmentItem
 from tqdm import tqdm
 
 from mlvae.data.dataset import UnitDataset, make_sampler
+from mlvae.data.units import UnitTable, canonical_units
 from mlvae.device import num_parameters, seed_everything
 from mlvae.em.checkpoint import load_model, save_model
 from mlvae.em.targets import items_of_spans
-from mlvae.fsa import MlFsaCompiler, best_columns, best_path
+from mlvae.fsa import MlFsaCompiler, UnitSpan, best_columns, best_path
 from mlvae.nn import NarrowAcousticModel, NarrowAcousticModelConfig
+from mlvae.pronunciations import canonical_spans, graph_units, places_of_slots, spoken_differs
 from mlvae.stage import log
 from mlvae.tiers import with_tiers
 
@@ -121,6 +126,9 @@ class Aligner:
     def align(self, cuts: CutSet, dataset: UnitDataset) -> tuple[CutSet, list[str]]:
         """Add the tier ``fa``; item scores are mean log scores a frame.
 
+        It has one item a canonical unit. A cut that was found to be spoken in other pronunciations
+        than the canonical ones also has ``fa_spoken``, see :mod:`mlvae.pronunciations`.
+
         Returns:
             The cuts with the tier, in their order, and the ids of those too short for their states.
         """
@@ -133,11 +141,19 @@ class Aligner:
             if not spans:
                 short.append(cut.id)
                 continue
-            units = [span for span in spans if span.kind == "unit"]
-            symbols = dataset.table.units(span.unit for span in units)
-            scores = [span.score / (span.end - span.start) for span in units]
-            items = items_of_spans(cut, spans, symbols, scores)
-            aligned.append(with_tiers(cut, {"fa": items}))
+            places = places_of_slots(cut, dataset.table)
+            tiers = {"fa": spans}
+            if places is not None:
+                units = dataset.table.ids(canonical_units(cut), cut.id)
+                tiers["fa"] = canonical_spans(spans, places, units)
+                if spoken_differs(spans, places, units):
+                    tiers["fa_spoken"] = spans
+            aligned.append(
+                with_tiers(
+                    cut,
+                    {name: _items(cut, found, dataset.table) for name, found in tiers.items()},
+                )
+            )
         return CutSet.from_cuts(aligned), short
 
     def save(self, path: Path) -> None:
@@ -189,11 +205,19 @@ class Aligner:
                     log_prior=self.model.log_prior,
                     names=batch["cut_ids"],
                 )
-            yield batch["cut_ids"], self.compiler.compile(batch["units"]), emissions
+            graphs = self.compiler.compile(graph_units(batch_cuts, dataset.table))
+            yield batch["cut_ids"], graphs, emissions
 
     def _set_prior(self, target: torch.Tensor) -> None:
         counts = torch.bincount(target, minlength=len(self.model.log_prior)).double() + 1.0
         self.model.log_prior.copy_((counts / counts.sum()).log())
+
+
+def _items(cut: Cut, spans: Sequence[UnitSpan], table: UnitTable) -> list[AlignmentItem]:
+    """The units of an alignment with their mean scores a frame."""
+    units = [span for span in spans if span.kind == "unit"]
+    scores = [span.score / max(span.end - span.start, 1) for span in units]
+    return items_of_spans(cut, units, table.units(span.unit for span in units), scores)
 
 
 def _reset(module: torch.nn.Module) -> None:

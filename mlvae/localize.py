@@ -12,12 +12,18 @@ tier                symbol              score
 ``mlvae_word``      canonical word      P(any of its units mispronounced or left out) over all
                                         paths; the tier is there where the cut has words, see
                                         :func:`mlvae.tiers.units_of_words`
+``mlvae_spoken``    what was heard      (none) the sounds of the best path, where it went through
+                                        other pronunciations than the canonical ones; without
+                                        what was left out
 ==================  ==================  ==========================================================
+
+How canonical units come by what was found in another pronunciation, :mod:`mlvae.pronunciations`
+says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from lhotse import CutSet
@@ -27,17 +33,19 @@ from lhotse.utils import fastcopy
 
 from mlvae.align import Aligner
 from mlvae.data.dataset import UnitDataset
-from mlvae.data.units import UnitTable
+from mlvae.data.units import UnitTable, canonical_units
 from mlvae.em.estep import Decoding, EStep, search_compiler
 from mlvae.em.targets import items_of_spans
 from mlvae.fsa import UnitSpan, best_path, expected_edges, posteriors, word_posteriors
 from mlvae.nn import MlVae
+from mlvae.pronunciations import by_place, canonical_spans, places_of_slots, spoken_differs
 from mlvae.tiers import has_tier, tier, units_of_words, with_tiers
 
 #: Tiers of units; they have equal times.
 UNIT_TIERS = ("mlvae", "mlvae_heard", "mlvae_left_out")
+SPOKEN = "mlvae_spoken"
 #: Fields of a supervision that go unit by unit with its canonical units.
-OF_UNITS = ("units", "words", "word_of_unit", "sources")
+OF_UNITS = ("units", "words", "word_of_unit", "pronunciations", "sources")
 #: What the tier ``mlvae_heard`` says where the topology cannot tell what was spoken, and where
 #: nothing was.
 UNKNOWN_HEARD = "*"
@@ -77,12 +85,12 @@ def localize(
     Raises:
         ValueError: a cut's words do not fit its units; names the cut.
     """
+    table = dataset.table
     words = {cut.id: units_of_words(cut) for cut in cuts}
     by_id = {cut.id: cut for cut in cuts}
-    num_units = {cut.id: len(cut.supervisions[0].custom["units"]) for cut in cuts}
     localized: dict[str, Cut] = {}
     of_words: dict[str, torch.Tensor] = {}
-    search = EStep(search_compiler(model, topology), cuts, dataset, max_frames)
+    search = EStep(search_compiler(model, topology, decoding), cuts, dataset, max_frames)
     for graphs, emissions in search.scores(model, decoding, device):
         names = emissions.names
         paths = best_path(graphs, emissions)
@@ -90,19 +98,25 @@ def localize(
         means = expected_edges(graphs, emissions) if mean_edges else [None] * len(names)
         can_skip = bool((graphs.num_skipped > 0).any())
         # Units and their words are the same where each word has one unit.
-        grouped = [words[name] or list(range(num_units[name])) for name in names]
         chances = [None] * len(names)
-        if any(len(set(word_of)) < len(word_of) for word_of in grouped):
-            chances = word_posteriors(graphs, emissions, grouped)
+        if bool((graphs.word_pos != graphs.unit_pos).any()):
+            chances = word_posteriors(graphs, emissions)
         for name, spans, unit, mean, chance in zip(names, paths, units, means, chances):
             if not spans:
                 continue
             if mean is not None:
                 spans = spans_with_edges(spans, mean)
+            cut, wrong, left_out = by_id[name], unit.mispronounced + unit.deleted, unit.deleted
+            places = places_of_slots(cut, table)
+            if places is not None:
+                units_of_cut = table.ids(canonical_units(cut), cut.id)
+                if spoken_differs(spans, places, units_of_cut):
+                    cut = _with_spoken(cut, spans, table)
+                spans = canonical_spans(spans, places, units_of_cut)
+                wrong, left_out = (by_place(p, places, len(spans)) for p in (wrong, left_out))
             # A sum over many paths may exceed 1 in the last digits.
-            wrong = (unit.mispronounced + unit.deleted).clamp(max=1.0)
-            left_out = unit.deleted.clamp(max=1.0) if can_skip else None
-            localized[name] = _with_units(by_id[name], spans, wrong, left_out, dataset.table)
+            wrong, left_out = wrong.clamp(max=1.0), left_out.clamp(max=1.0)
+            localized[name] = _with_units(cut, spans, wrong, left_out if can_skip else None, table)
             of_words[name] = wrong if chance is None else chance
     found = [localized[cut.id] for cut in cuts if cut.id in localized]
     if edges is not None:
@@ -152,36 +166,69 @@ def spans_with_edges(spans: Sequence[UnitSpan], edges: torch.Tensor) -> list[Uni
 def refine_edges(cuts: Sequence[Cut], table: UnitTable, edges: Aligner) -> list[Cut]:
     """Give the units of ``mlvae`` the times that a forced alignment of what was heard has.
 
-    Units that were left out, or of which it is not known what was heard, have nothing to align:
-    their cuts stay as they are, as do those that are too short for the aligner.
+    Where it is not known what was heard there is nothing to align: such cuts stay as they are, as
+    do those that are too short for the aligner. A unit without length lies at the end of the one
+    before it, as before.
     """
-    heard = [
-        with_units(cut, [item.symbol for item in tier(cut, "mlvae_heard")])
-        for cut in cuts
-        if all(item.symbol in table for item in tier(cut, "mlvae_heard"))
-    ]
+    heard = [cut for cut in map(_heard_alone, cuts) if cut is not None]
+    heard = [cut for cut in heard if all(symbol in table for symbol in canonical_units(cut))]
     if not heard:
         return list(cuts)
     aligned, _ = edges.align(CutSet.from_cuts(heard), UnitDataset(table))
     times = {cut.id: tier(cut, "fa") for cut in aligned}
-    return [
-        with_tiers(
-            cut,
-            {
-                name: _moved(tier(cut, name), times[cut.id])
-                for name in UNIT_TIERS
-                if cut.id in times and has_tier(cut, name)
-            },
-        )
-        for cut in cuts
-    ]
+    refined = []
+    for cut in cuts:
+        if cut.id in times:
+            new = dict(zip((item.start for item in _spoken(cut)), times[cut.id]))
+            names = [name for name in (*UNIT_TIERS, SPOKEN) if has_tier(cut, name)]
+            cut = with_tiers(cut, {name: _moved(tier(cut, name), new) for name in names})
+        refined.append(cut)
+    return refined
 
 
-def _moved(items: Sequence[AlignmentItem], times: Sequence[AlignmentItem]) -> list[AlignmentItem]:
-    return [
-        AlignmentItem(item.symbol, time.start, time.duration, item.score)
-        for item, time in zip(items, times)
-    ]
+def _spoken(cut: Cut) -> list[AlignmentItem]:
+    """What was heard, without what was left out."""
+    if has_tier(cut, SPOKEN):
+        return tier(cut, SPOKEN)
+    return [item for item in tier(cut, "mlvae_heard") if item.symbol != NOTHING_HEARD]
+
+
+def _heard_alone(cut: Cut) -> Cut | None:
+    """A copy whose canonical units are what was heard in their words; None where nothing was."""
+    spoken = _spoken(cut)
+    if not spoken:
+        return None
+    word_of = units_of_words(cut)
+    words = None
+    if word_of is not None:
+        # A sound of no canonical unit goes with what was before it.
+        by_start = {i.start: w for i, w in zip(tier(cut, "mlvae"), word_of) if i.duration > 0}
+        words, last = [], 0
+        for item in spoken:
+            last = by_start.get(item.start, last)
+            words.append(last)
+    return with_units(cut, [item.symbol for item in spoken], words)
+
+
+def _moved(
+    items: Sequence[AlignmentItem], times: Mapping[float, AlignmentItem]
+) -> list[AlignmentItem]:
+    """Items with the times of what began where they begin; others have no length."""
+    moved: list[AlignmentItem] = []
+    first = next(iter(times.values())).start
+    for item in items:
+        start, duration = moved[-1].end if moved else first, 0.0
+        if item.start in times and (item.duration > 0 or len(times) == len(items)):
+            start, duration = times[item.start].start, times[item.start].duration
+        moved.append(AlignmentItem(item.symbol, start, duration, item.score))
+    return moved
+
+
+def _with_spoken(cut: Cut, spans: Sequence[UnitSpan], table: UnitTable) -> Cut:
+    """Add the tier of all sounds of a path."""
+    spoken = [span for span in spans if span.kind == "unit" and not span.is_deleted]
+    symbols = [heard_symbol(span, table) for span in spoken]
+    return with_tiers(cut, {SPOKEN: items_of_spans(cut, spoken, symbols, [None] * len(spoken))})
 
 
 def _with_units(
@@ -191,7 +238,7 @@ def _with_units(
     left_out: torch.Tensor | None,
     table: UnitTable,
 ) -> Cut:
-    """Add the tiers of units; ``wrong`` and ``left_out`` are by slot."""
+    """Add the tiers of units; ``wrong`` and ``left_out`` are by ``slot`` of the spans."""
     units = [span for span in spans if span.kind == "unit"]
     slots = [span.slot for span in units]
     canonical = table.units(span.unit for span in units)
@@ -219,14 +266,24 @@ def _with_words(cut: Cut, word_of: Sequence[int], wrong: torch.Tensor) -> Cut:
 
 def heard_symbol(span: UnitSpan, table: UnitTable) -> str:
     """What was heard in a unit's span, as ``mlvae_heard`` says it."""
-    if span.is_deleted:
+    if span.is_deleted and span.mispronounced:
         return NOTHING_HEARD
     return UNKNOWN_HEARD if span.heard < 0 else table.symbols[span.heard]
 
 
-def with_units(cut: Cut, units: Sequence[str]) -> Cut:
-    """A copy of a cut with other canonical units, without tiers and what is said of each unit."""
+def with_units(cut: Cut, units: Sequence[str], words: Sequence[int] | None = None) -> Cut:
+    """A copy of a cut with other canonical units, without tiers and what is said of each unit.
+
+    Args:
+        cut: with one supervision.
+        units: the new ones.
+        words: the word of each, non-decreasing; None: nothing is known of words.
+    """
     supervision = cut.supervisions[0]
     kept = {key: value for key, value in (supervision.custom or {}).items() if key not in OF_UNITS}
     custom = {**kept, "units": list(units)}
+    if words is not None:
+        used = {word: place for place, word in enumerate(sorted(set(words)))}
+        custom["words"] = [str(word) for word in used]
+        custom["word_of_unit"] = [used[word] for word in words]
     return fastcopy(cut, supervisions=[fastcopy(supervision, custom=custom, alignment=None)])

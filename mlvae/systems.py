@@ -148,29 +148,27 @@ def train_edges(
         The ``aligner``, its ``num_params`` and ``training_seconds``.
     """
     search = EStep(
-        search_compiler(system.model, system.topology), cuts, dataset, config.align.search_frames
+        search_compiler(system.model, system.topology, system.decoding),
+        cuts,
+        dataset,
+        config.align.search_frames,
     )
     found = search.run(system.model, system.decoding, device).spans
-    heard = CutSet.from_cuts(
-        with_units(
-            cut,
-            [
-                dataset.table.symbols[span.heard if span.heard >= 0 else span.unit]
-                for span in found[cut.id]
-                if span.kind == "unit" and not span.is_deleted
-            ],
-        )
-        for cut in cuts
-        if cut.id in found
-    )
+    heard = []
+    for cut in cuts:
+        spoken = [s for s in found.get(cut.id, []) if s.kind == "unit" and not s.is_deleted]
+        if spoken:
+            units = [s.heard if s.heard >= 0 else s.unit for s in spoken]
+            words = [s.word for s in spoken]
+            heard.append(with_units(cut, dataset.table.units(units), words))
     states = config.align.model.states_per_unit
-    long_enough = heard.filter(
-        lambda cut: 0 < states * len(cut.supervisions[0].custom["units"]) <= cut.num_frames
+    long_enough = CutSet.from_cuts(
+        cut for cut in heard if states * len(cut.supervisions[0].custom["units"]) <= cut.num_frames
     )
     plain = UnitDataset(dataset.table)
     num_features = plain.features(cuts[0]).shape[1]
     aligner = Aligner(num_features, len(dataset.table), config.silence, config.align, device)
-    training = aligner.train(long_enough.to_eager(), plain, seed)
+    training = aligner.train(long_enough, plain, seed)
     return {
         "aligner": aligner,
         "num_params": training["num_params"],

@@ -126,12 +126,22 @@ def with_heard(cut, symbols: dict[int, str]):
     return with_tiers(cut, {"mlvae_heard": items})
 
 
+def with_left_out(cut, place: int):
+    """Nothing was heard of a unit, whose time goes to the one before it."""
+    items = {name: tier(cut, name) for name in TIERS}
+    for name in TIERS:
+        before, unit = items[name][place - 1 : place + 1]
+        items[name][place - 1] = before._replace(duration=unit.end - before.start)
+        items[name][place] = unit._replace(start=unit.end, duration=0.0)
+    return with_heard(with_tiers(cut, items), {place: NOTHING_HEARD})
+
+
 @pytest.mark.filterwarnings("ignore:.*too few frames.*")
 def test_cuts_with_nothing_to_align_stay_as_they_are(edges):
     """Whatever lies beside them."""
     cuts = found_cuts(6)
     cuts[0] = with_heard(cuts[0], {0: UNKNOWN_HEARD})
-    cuts[2] = with_heard(cuts[2], {1: NOTHING_HEARD})
+    cuts[2] = with_left_out(cuts[2], 1)
     short = make_cut("short", np.zeros((3, NUM_FEATURES)), ["a", "b"])
     items = [AlignmentItem("a", 0.0, 0.01, 0.1), AlignmentItem("b", 0.01, 0.02, 0.2)]
     cuts[4] = with_tiers(short, dict.fromkeys(TIERS, items))
@@ -139,7 +149,10 @@ def test_cuts_with_nothing_to_align_stay_as_they_are(edges):
     assert [cut.id for cut in refined] == [cut.id for cut in cuts]
     for number, (cut, other) in enumerate(zip(cuts, refined)):
         same = all(tier(cut, name) == tier(other, name) for name in TIERS)
-        assert same is (number in (0, 2, 4)), number
+        assert same is (number in (0, 4)), number
+    left_out, before = (tier(refined[2], name)[1] for name in TIERS)
+    assert left_out.duration == before.duration == 0
+    assert left_out.start == pytest.approx(tier(refined[2], "mlvae")[0].end)
 
 
 @pytest.mark.filterwarnings("ignore:.*too few frames.*")

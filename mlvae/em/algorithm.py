@@ -15,7 +15,7 @@ from mlvae.em.estep import EStep, search_compiler
 from mlvae.em.precision import Precision
 from mlvae.em.settings import TrainConfig
 from mlvae.em.statistics import boundary_prior, log_prior
-from mlvae.em.targets import spans_of_tier
+from mlvae.em.targets import spoken_spans
 from mlvae.fsa import MlFsaCompiler
 from mlvae.nn import MlVae
 
@@ -39,8 +39,8 @@ class Algorithm(ABC):
         helpers: names of modules that only serve training and are no part of the system.
         modules: what is trained, by name: the ``model``, and what an algorithm needs beside it.
         learners: by name; they have the optimizers.
-        precision: of all learners.
-        aligned: spans of the tier ``fa`` by cut id.
+        precision: of learners.
+        aligned: spans of the tier ``fa`` by cut id, of the pronunciations that were found.
         boundary_prior: alpha and beta of p(eta).
         compiler: makes the graphs that are searched with the model as it is.
     """
@@ -61,12 +61,7 @@ class Algorithm(ABC):
         self.dataset = dataset
         self.config = config
         self.device = device
-        self.aligned = {
-            cut.id: spans_of_tier(
-                cut, "fa", dataset.table.ids(cut.supervisions[0].custom["units"], cut.id)
-            )
-            for cut in cuts
-        }
+        self.aligned = {cut.id: spoken_spans(cut, "fa", dataset.table) for cut in cuts}
         self.set_prior(self.aligned)
         self.boundary_prior = boundary_prior(cuts, self.aligned, config.boundary_prior_strength)
         self.batches = TrainingBatches(model, cuts, dataset, config.max_frames, seed, device)
@@ -76,7 +71,7 @@ class Algorithm(ABC):
             name: self.new_learner(self.taught(name))
             for name in ("estimator", "boundary", "generator")
         }
-        self.compiler: MlFsaCompiler = search_compiler(model, config.topology)
+        self.compiler: MlFsaCompiler = search_compiler(model, config.topology, config.decoding)
 
     @abstractmethod
     def iterate(self, iteration: int) -> dict[str, float]:
@@ -100,7 +95,7 @@ class Algorithm(ABC):
         return getattr(self.model, name)
 
     def new_learner(self, module: nn.Module) -> Learner:
-        """A learner of a module, in the precision of all."""
+        """A learner of a module, in the precision of training."""
         return Learner(module, self.config, self.precision)
 
     def set_prior(self, targets: dict) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -10,13 +11,16 @@ from lhotse import CutSet
 
 from mlvae.data.dataset import UnitDataset
 from mlvae.em.algorithm import Algorithm
-from mlvae.em.confusion import estimate_confusions
+from mlvae.em.confusion import acoustic_confusions, estimate_confusions
 from mlvae.em.epochs import boundary_epoch, estimator_epoch, generator_epoch
 from mlvae.em.estep import EStepResult, search_compiler
 from mlvae.em.settings import TrainConfig
 from mlvae.em.targets import pack_spans, unpack_spans
 from mlvae.fsa import UnitSpan
 from mlvae.nn import MlVae
+
+#: Training cuts that competitors are ranked by.
+CONFUSION_CUTS = 300
 
 
 class Alternating(Algorithm):
@@ -58,6 +62,9 @@ class Alternating(Algorithm):
         aligned = self.config.boundary_target == "aligned"
         if aligned:
             scalars.update(self.train_boundary(3 * iteration + 1, self.aligned))
+        if iteration == 0 and self.config.decoding.competitors:
+            self.model.log_confusion.copy_(self.acoustic_confusions())
+            self._use_estimates()
         assignments = self.search()
         if not aligned:
             scalars.update(self.train_boundary(3 * iteration + 1, assignments.spans))
@@ -132,10 +139,24 @@ class Alternating(Algorithm):
 
     def estimate(self, spans: Mapping[str, Sequence[UnitSpan]]) -> None:
         """Estimate the rate of mispronunciations and the confusion table, and search with them."""
-        correctness, confusion = estimate_confusions(spans, self.model.num_units)
+        limited = self.config.decoding.competitors > 0
+        correctness, confusion = estimate_confusions(
+            spans,
+            self.model.num_units,
+            # A unit that was no competitor could not be heard; this lets it become one.
+            log_prior=self.acoustic_confusions() if limited else None,
+        )
         self.model.log_correctness.copy_(correctness)
         self.model.log_confusion.copy_(confusion)
         self._use_estimates()
+
+    def acoustic_confusions(self) -> torch.Tensor:
+        """What the estimator takes units for, in some training cuts; see there."""
+        some = sorted(self.cuts, key=lambda cut: cut.id)
+        random.Random(0).shuffle(some)
+        return acoustic_confusions(
+            self.model, some[:CONFUSION_CUTS], self.dataset, self.targets, self.device
+        )
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """The targets, once they are no longer those of the alignment."""
@@ -147,7 +168,8 @@ class Alternating(Algorithm):
         """Take over targets, and search with the model's confusion table."""
         if "targets" in tensors:
             self.targets = unpack_spans(tensors["targets"], self._cut_ids())
-        if "targets" in tensors or self.config.estimate_after:
+        config = self.config
+        if "targets" in tensors or config.estimate_after or config.decoding.competitors:
             self._use_estimates()
 
     def _cut_ids(self) -> list[str]:
@@ -155,5 +177,5 @@ class Alternating(Algorithm):
 
     def _use_estimates(self) -> None:
         """Search with the model's confusion table as it is now."""
-        self.compiler = search_compiler(self.model, self.config.topology)
+        self.compiler = search_compiler(self.model, self.config.topology, self.config.decoding)
         self.estep.use(self.compiler)

@@ -100,7 +100,8 @@ def choose_scale(
     cuts = CutSet.from_cuts(cuts[: config.max_cuts])
     own = {cut.id: dataset.table.ids(cut.supervisions[0].custom["units"], cut.id) for cut in cuts}
     units, replaced = corrupt_units(own, model.num_units, config.corruption_rate, seed)
-    search = EStep(search_compiler(model, topology), cuts, dataset, config.max_frames, units)
+    compiler = search_compiler(model, topology, decoding)
+    search = EStep(compiler, cuts, dataset, config.max_frames, units)
     losses = {}
     for scale in config.scales:
         candidate = replace(decoding, acoustic_scale=scale)

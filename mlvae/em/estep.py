@@ -21,6 +21,7 @@ from mlvae.fsa import (
     posteriors,
 )
 from mlvae.nn import MlVae
+from mlvae.pronunciations import graph_units
 
 #: Log-posteriors of units by state, float (B, T, N * S [+ 1]), from the ids of B cuts, their scaled
 #: features (B, T, F) and their lengths (B,): what may speak in the place of a model's estimator.
@@ -29,16 +30,29 @@ UnitSource = Callable[[Sequence[str], torch.Tensor, torch.Tensor], torch.Tensor]
 
 @dataclass
 class Decoding:
-    """How posteriors become scores.
+    """How posteriors become scores, and what may be heard besides the canonical units.
 
     Attributes:
         acoustic_scale: factor of log q(y)/p(y).
         use_correctness: whether q(pi) of the speech generator is used; otherwise the constant rate
             that is stored with the model.
+        skip: whether units may be left out.
+        skip_rate: P(a unit is left out).
+        competitors: of topology ``substitution``: how many units may be heard in the place of each,
+            the likeliest of the model's confusion table; 0 for all others.
     """
 
     acoustic_scale: float = 1.0
     use_correctness: bool = True
+    skip: bool = False
+    skip_rate: float = 0.03
+    competitors: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.skip_rate < 1:
+            raise ValueError(f"skip_rate must lie between 0 and 1, not {self.skip_rate}")
+        if self.competitors < 0:
+            raise ValueError(f"competitors must not be below 0, but is {self.competitors}")
 
 
 @dataclass
@@ -56,23 +70,44 @@ class EStepResult:
     flag_rate: float
 
 
-def search_compiler(model: MlVae, topology: str) -> MlFsaCompiler:
+def search_compiler(model: MlVae, topology: str, decoding: Decoding | None = None) -> MlFsaCompiler:
     """The compiler that goes with a model: its states, silence, and confusion table.
 
     Args:
         model: whose posteriors are searched.
         topology: of the acceptor, or ``separate``: boundaries first, by the single-path acceptor.
+        decoding: what may be heard; None: any other unit in the place of each, and nothing is left
+            out.
     """
+    decoding = decoding or Decoding()
     if topology == "separate":
         return SeparateCompiler(model.num_units, model.states_per_unit, model.silence)
-    substitution = topology == "substitution"
+    competitors = None
+    if topology == "substitution":
+        competitors = likeliest(model.log_confusion, decoding.competitors)
     return MlFsaCompiler(
         model.num_units,
         topology=topology,
         states_per_unit=model.states_per_unit,
         silence=model.silence,
-        competitors=model.log_confusion if substitution else None,
+        skip=decoding.skip,
+        competitors=competitors,
+        skip_rate=decoding.skip_rate,
     )
+
+
+def likeliest(log_confusion: torch.Tensor, count: int) -> torch.Tensor:
+    """A confusion table with the likeliest entries of each row alone, which then sum to one.
+
+    Args:
+        log_confusion: float (N, N), log p(heard | canonical, mispronounced), -inf on the diagonal.
+        count: entries to keep of each row; 0 or as many as there are keeps the table as it is.
+    """
+    if not 0 < count < len(log_confusion) - 1:
+        return log_confusion
+    kept = torch.full_like(log_confusion, -torch.inf)
+    values, places = log_confusion.topk(count, dim=1)
+    return kept.scatter(1, places, values.log_softmax(1))
 
 
 class SeparateCompiler(MlFsaCompiler):
@@ -129,7 +164,8 @@ class EStep:
         dataset: gives their features and canonical units.
         max_frames: largest batch, in frames with padding; one whose graphs would take too much
             memory is divided further.
-        units: other canonical units than the cuts' own, by cut id.
+        units: other canonical units than the cuts' own, by cut id, without alternative
+            pronunciations.
         shared: whether the processes of a run divide the batches among themselves. They must then
             search together, and each has the answers of all: those of one process alone, to the
             bit, as batches are the same.
@@ -149,15 +185,7 @@ class EStep:
         self.cuts = list(make_sampler(cuts, max_frames, shuffle=False))
         if shared:
             self.cuts = distributed.own_share(self.cuts)
-        self.units = [
-            [
-                dataset.table.ids(cut.supervisions[0].custom["units"], cut.id)
-                if units is None
-                else units[cut.id]
-                for cut in batch
-            ]
-            for batch in self.cuts
-        ]
+        self.units = [graph_units(batch, dataset.table, units) for batch in self.cuts]
         self.use(compiler)
 
     def use(self, compiler: MlFsaCompiler) -> None:

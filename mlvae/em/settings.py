@@ -169,8 +169,14 @@ class TrainConfig:
                 raise ValueError(f"{name} must not be below 0, but is {getattr(self, name)}")
             if getattr(self, name) and self.topology != "substitution":
                 raise ValueError(f"{name} goes with topology substitution, not {self.topology!r}")
+        if self.decoding.skip and self.topology == "separate":
+            raise ValueError("topology separate cannot leave units out: skip goes with the others")
+        if self.decoding.competitors and self.topology != "substitution":
+            raise ValueError(f"competitors go with topology substitution, not {self.topology!r}")
         if self.algorithm == "joint" and (self.relabel_after or self.estimate_after):
             raise ValueError("algorithm joint has no E-step: nothing can be relabelled")
+        if self.algorithm == "joint" and self.decoding.competitors:
+            raise ValueError("algorithm joint has no E-step to rank competitors by")
         if self.algorithm != "alternating" and self.crossfit.folds:
             raise ValueError(f"crossfit goes with algorithm alternating, not {self.algorithm!r}")
         if self.crossfit.folds and not (self.relabel_after or self.estimate_after):

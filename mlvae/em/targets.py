@@ -9,6 +9,7 @@ import torch
 from lhotse.cut import Cut
 from lhotse.supervision import AlignmentItem
 
+from mlvae.data.units import UnitTable, canonical_units
 from mlvae.fsa import UnitSpan
 from mlvae.fsa.layout import KIND_NAMES
 from mlvae.tiers import has_tier, tier
@@ -133,6 +134,25 @@ def spans_of_tier(cut: Cut, name: str, unit_ids: Sequence[int]) -> list[UnitSpan
             UnitSpan(position, unit, start, end, "unit", False, unit, score, position, position)
         )
     return spans
+
+
+def spoken_spans(cut: Cut, name: str, table: UnitTable) -> list[UnitSpan]:
+    """Read what a tier of canonical units found to be spoken, as spans.
+
+    Args:
+        cut: cut with the tier; one with ``<name>_spoken``, too, was found to be spoken in other
+            pronunciations than the canonical ones, and is read from there.
+        name: the tier.
+        table: ids of the units.
+
+    Raises:
+        ValueError: as :func:`spans_of_tier`, or a unit is not in the table.
+    """
+    spoken = f"{name}_spoken"
+    if has_tier(cut, spoken):
+        symbols = [item.symbol for item in tier(cut, spoken)]
+        return spans_of_tier(cut, spoken, table.ids(symbols, cut.id))
+    return spans_of_tier(cut, name, table.ids(canonical_units(cut), cut.id))
 
 
 def items_of_spans(

@@ -14,11 +14,11 @@ from lhotse import MonoCut
 from lhotse.supervision import AlignmentItem
 
 from mlvae.score.metrics import Outcomes, interval_iou
-from mlvae.score.truth import Truth
+from mlvae.score.truth import UNKNOWN, Truth
 from mlvae.tiers import has_tier, tier
 
-#: What a tier of heard symbols says where the system cannot tell, and where a unit was left out.
-UNKNOWN, LEFT_OUT = "*", "-"
+#: What a tier of heard symbols says where a unit was left out.
+LEFT_OUT = "-"
 # Sums of many path probabilities may leave 0..1 by this much.
 ROUNDING = 1e-4
 
@@ -188,6 +188,7 @@ def outcomes(truth: Truth, answer: SystemAnswer) -> Outcomes:
         flagged=answer.flags,
         iou=interval_iou(answer.starts, answer.ends, truth.starts, truth.ends),
         utterance=truth.utterance,
+        annotated=truth.annotated,
     )
 
 

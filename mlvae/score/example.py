@@ -10,6 +10,7 @@ from lhotse.supervision import AlignmentItem
 
 from mlvae.report.picture import draw_answer
 from mlvae.score.systems import System
+from mlvae.score.table import title_of
 from mlvae.score.truth import Truth
 from mlvae.tiers import has_tier, tier
 
@@ -91,8 +92,7 @@ def draw_example(
             for system in systems
             if system.in_picture
         },
-        title=f"{corpus['title']}{', synthetic speech' if corpus['synthetic'] else ''}: "
-        f"utterance {chosen}",
+        title=f"{title_of(corpus)}: utterance {chosen}",
         caption=rule,
         path=path,
     )

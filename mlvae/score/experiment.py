@@ -19,6 +19,7 @@ from mlvae.report.learning import write_learning_curves
 from mlvae.report.reliability import Panel, draw_reliability
 from mlvae.score.answers import known_probabilities
 from mlvae.score.calibration import reliability_curve
+from mlvae.score.details import details_of, format_details
 from mlvae.score.evaluation import Evaluation, evaluate
 from mlvae.score.example import draw_example
 from mlvae.score.systems import (
@@ -30,7 +31,7 @@ from mlvae.score.systems import (
 )
 from mlvae.score.table import format_table, heading
 from mlvae.score.truth import read_truth
-from mlvae.score.words import word_figures
+from mlvae.score.words import word_cuts, word_figures
 from mlvae.stage import StageReport, atomic_path, log
 
 STAGE = "6 score"
@@ -45,6 +46,9 @@ def score_experiment(
     utterance: str | None = None,
 ) -> int:
     """Write ``results.json``, ``table.txt`` and pictures of an experiment, and print the table.
+
+    Of a corpus with annotators there is ``details.txt`` as well: figures by error type, of times,
+    by word and by unit. Where units are pieces of words, all figures are of words.
 
     The pictures are ``utterance.png``, unless no utterance has an answer of all systems,
     ``reliability.png``, unless no system gives P(mispronounced), and ``learning_curves.png`` in the
@@ -74,6 +78,10 @@ def score_experiment(
     corpus = json.loads((data_dir / "corpus.json").read_text(encoding="utf-8"))
     truth = read_truth(data_dir / "truth.jsonl.gz", split="test")
     cuts = read_cuts(systems, exp_dir)
+    of_words = word_cuts(systems, cuts) if truth.annotation else {}
+    results_of_words = word_figures(truth, cuts) if corpus.get("unit") != "bpe" else {}
+    if corpus.get("unit") == "bpe":
+        cuts = of_words  # there is no truth of pieces
     answers = read_answers(truth, systems, cuts, exp_dir)
     evaluation = evaluate(
         truth, answers, COMPARED, cluster, num_resamples, seed, find_unavailable(exp_dir)
@@ -83,12 +91,26 @@ def score_experiment(
     with atomic_path(exp_dir / "table.txt") as temporary:
         temporary.write_text(table, encoding="utf-8")
     results = results_of(evaluation, corpus, seed, num_resamples)
-    results["words"] = word_figures(truth, cuts)
+    results["words"] = results_of_words
+    details = None
+    if truth.annotation is not None:
+        word_truth = truth.annotation.words
+        word_answers = []
+        if word_truth is not None:
+            word_answers = read_answers(word_truth, systems, of_words, exp_dir)
+        details = details_of(truth, answers, word_answers)
+        results["details"] = details
     with atomic_path(exp_dir / "results.json") as temporary:
         text = json.dumps(results, indent=2, ensure_ascii=False, allow_nan=False)
         temporary.write_text(text + "\n", encoding="utf-8")
     written = ["results.json", "table.txt"]
     print(f"\n{table}", flush=True)
+    if details is not None:
+        text = format_details(details, heading(truth, corpus))
+        with atomic_path(exp_dir / "details.txt") as temporary:
+            temporary.write_text(text, encoding="utf-8")
+        written.append("details.txt")
+        print(text, flush=True)
 
     report = StageReport(stage=STAGE, folder=exp_dir)
     missing = {name for answer in answers for name in answer.missing}

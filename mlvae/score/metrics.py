@@ -12,7 +12,8 @@ the sum of the IoU over the true positives, the paper defines
   anything to count (no positive, none flagged) is 0, so an utterance without a mismatch costs even
   the perfect system its whole share.
 * **hard**: ordinary detection precision, recall and F1 (TP in place of TP_ML), and with it the
-  average IoU over all units, flagged or not.
+  average IoU over all units, flagged or not
+  (left out are those of which the truth does not know where they are).
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ class Outcomes:
         flagged: (N,) bool, mispronounced according to the system.
         iou: (N,) float64 in 0..1, of found and true span.
         utterance: (N,) int64 in 0..U-1, the utterance of each unit; every utterance has a unit.
+        annotated: (N,) bool, it is known where the unit is, so that it counts for the average IoU;
+            None: of all units.
 
     Raises:
         ValueError: On construction, when the shapes differ, nothing is there, an IoU is outside
@@ -76,6 +79,7 @@ class Outcomes:
     flagged: np.ndarray
     iou: np.ndarray
     utterance: np.ndarray
+    annotated: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         shapes = {array.shape for array in (self.positive, self.flagged, self.iou, self.utterance)}
@@ -136,16 +140,18 @@ def unit_sums(outcomes: Outcomes) -> np.ndarray:
     """What each unit adds to the sums that the figures are made of.
 
     Returns:
-        (N, 6) float64; columns: true positive, true positive times IoU, flagged, positive, IoU, 1.
+        (N, 6) float64; columns: true positive, true positive times IoU, flagged, positive, IoU and
+        1, the last two 0 for a unit of which it is not known where it is.
     """
     hit = outcomes.positive & outcomes.flagged
+    known = np.ones(len(hit)) if outcomes.annotated is None else outcomes.annotated
     columns = (
         hit,
         hit * outcomes.iou,
         outcomes.flagged,
         outcomes.positive,
-        outcomes.iou,
-        np.ones(len(hit)),
+        outcomes.iou * known,
+        known,
     )
     return np.stack([np.asarray(column, dtype=np.float64) for column in columns], axis=1)
 

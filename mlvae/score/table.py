@@ -92,11 +92,16 @@ def format_table(evaluation: Evaluation, corpus: dict) -> str:
     return "\n\n".join([*blocks, _note(evaluation, corpus)]) + "\n"
 
 
+def title_of(corpus: dict) -> str:
+    """The title of a corpus, which says once if its speech is synthetic."""
+    said = not corpus["synthetic"] or "simulated" in corpus["title"]
+    return corpus["title"] if said else f"{corpus['title']} (synthetic speech)"
+
+
 def heading(truth: Truth, corpus: dict) -> str:
     """One line: the corpus, whether its speech is synthetic, and the size of the scored set."""
-    synthetic = " (synthetic speech)" if corpus["synthetic"] else ""
     return (
-        f"{corpus['title']}{synthetic}: {len(truth.utterances)} test utterances, "
+        f"{title_of(corpus)}: {len(truth.utterances)} test utterances, "
         f"{len(truth.canonical)} units, {100 * np.mean(truth.positive):.1f} % of them mismatched"
     )
 

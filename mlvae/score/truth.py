@@ -8,6 +8,31 @@ from pathlib import Path
 
 import numpy as np
 from lhotse import SupervisionSegment, SupervisionSet
+from lhotse.supervision import AlignmentItem
+
+#: What a tier of perceived or heard symbols says where it is not known what was said instead.
+UNKNOWN = "*"
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """What annotators say of a test set besides; see `mlvae.data.l2arctic_truth`.
+
+    Attributes:
+        errors: N error types, ``s``, ``d``, ``a`` or empty.
+        annotated: (N,) bool, the unit has an interval of the annotators. One that has none is
+            correct and has no length, and does not count where times are compared.
+        words: The words of the text as units: wrong (``*`` was said) where the annotators mark an
+            error in them, whatever the units are. None where the text has no words.
+        counts: Numbers of ``additions`` (sounds of no unit), ``words with additions``,
+            ``unplaced`` errors (on phones that the text's pronunciation lacks), and words
+            ``excused`` (said as another of their pronunciations).
+    """
+
+    errors: list[str]
+    annotated: np.ndarray
+    words: Truth | None
+    counts: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -23,6 +48,7 @@ class Truth:
         starts: (N,) float64, seconds.
         ends: (N,) float64, seconds.
         sources: N ids of the recordings that the units were taken from.
+        annotation: What annotators say besides; None for a corpus whose mismatches were made.
     """
 
     utterances: list[str]
@@ -33,6 +59,14 @@ class Truth:
     starts: np.ndarray
     ends: np.ndarray
     sources: list[str]
+    annotation: Annotation | None = None
+
+    @property
+    def annotated(self) -> np.ndarray:
+        """(N,) bool: it is known where the unit is."""
+        if self.annotation is None:
+            return np.ones(len(self.canonical), dtype=bool)
+        return self.annotation.annotated
 
     @property
     def positive(self) -> np.ndarray:
@@ -84,6 +118,7 @@ def read_truth(path: Path, split: str = "test") -> Truth:
 
 def truth_of(supervisions: Iterable[SupervisionSegment]) -> Truth:
     """Bring the truth of some utterances, given as supervisions, to arrays; see ``read_truth``."""
+    supervisions = list(supervisions)
     utterances, speakers, sizes, canonical, perceived, sources = [], [], [], [], [], []
     starts, ends = [], []
     for item in supervisions:
@@ -114,4 +149,56 @@ def truth_of(supervisions: Iterable[SupervisionSegment]) -> Truth:
         starts=np.array(starts, dtype=np.float64),
         ends=np.array(ends, dtype=np.float64),
         sources=sources,
+        annotation=_annotation(supervisions),
+    )
+
+
+def _annotation(supervisions: list[SupervisionSegment]) -> Annotation | None:
+    customs = [item.custom for item in supervisions]
+    if not all("error" in custom for custom in customs):
+        return None
+    words = None
+    if all(custom["words"] for custom in customs):
+        words = truth_of(_words_as_units(item) for item in supervisions)
+    own = [word for custom in customs for word in custom["words"]]
+    return Annotation(
+        errors=[error for custom in customs for error in custom["error"]],
+        annotated=np.array([known for c in customs for known in c["annotated"]], dtype=bool),
+        words=words,
+        counts={
+            "additions": sum(len(custom["additions"]) for custom in customs),
+            "words with additions": sum(word["additions"] > 0 for word in own),
+            "unplaced": sum(len(custom["unplaced"]) for custom in customs),
+            "excused": sum(len(custom["excused"]) for custom in customs),
+        },
+    )
+
+
+def _words_as_units(item: SupervisionSegment) -> SupervisionSegment:
+    """The truth of an utterance whose units are its words."""
+    words = item.custom["words"]
+    spans = [(word["start"] or 0.0, word["duration"] or 0.0) for word in words]
+    said = [UNKNOWN if word["marked"] else word["word"] for word in words]
+    custom = {
+        "split": item.custom["split"],
+        "units_from": [item.id] * len(words),
+        "error": ["s" if word["marked"] else "" for word in words],
+        "annotated": [word["start"] is not None for word in words],
+        "words": [],
+        "additions": [],
+        "unplaced": [],
+        "excused": [],
+    }
+    tiers = {
+        "canonical": [AlignmentItem(w["word"], *span) for w, span in zip(words, spans)],
+        "perceived": [AlignmentItem(symbol, *span) for symbol, span in zip(said, spans)],
+    }
+    return SupervisionSegment(
+        item.id,
+        item.recording_id,
+        0.0,
+        item.duration,
+        speaker=item.speaker,
+        custom=custom,
+        alignment=tiers,
     )

@@ -1,19 +1,23 @@
-"""P(mispronounced) of words, scored where words have several units.
+"""Words, scored where they have several units.
 
 A word is mispronounced if any of its units is. Where every word has one unit, its figures are those
-of the units and are not repeated.
+of the units and are not repeated. Where truth is of words and answers are of pieces of them, and
+where phones and pieces are to be compared, answers are brought to words first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from lhotse import MonoCut
+from lhotse.supervision import AlignmentItem
+from lhotse.utils import fastcopy
 
 from mlvae.score.calibration import Calibration, calibration
-from mlvae.score.truth import Truth
-from mlvae.tiers import has_tier, tier, units_of_words
+from mlvae.score.systems import System
+from mlvae.score.truth import UNKNOWN, Truth
+from mlvae.tiers import has_tier, tier, units_of_words, with_tiers
 
 TIER = "mlvae_word"
 
@@ -58,6 +62,71 @@ def word_calibration(truth: Truth, cuts: Iterable[MonoCut]) -> Calibration | Non
     if not has_long_words:
         return None
     return calibration(np.clip(probabilities, 0.0, 1.0), np.array(wrong))
+
+
+def word_answer(cut: MonoCut, spans: str, heard: str | None) -> MonoCut | None:
+    """A cut whose tiers are of its words in place of their units.
+
+    A word lies from its first unit that has a length to its last one. It is flagged, and ``*`` was
+    heard, where any of its units is flagged; its P(mispronounced) is that of ``mlvae_word``.
+
+    Args:
+        cut: With an answer.
+        spans: The tier with one item a unit.
+        heard: The tier with what was heard, or None.
+
+    Returns:
+        The cut with the tier ``fa`` as well, which pictures need; None where it has no words or
+        lacks the tiers.
+    """
+    word_of = units_of_words(cut)
+    wanted = {spans, heard or spans, "fa"}
+    if word_of is None or not all(has_tier(cut, name) for name in wanted):
+        return None
+    words = cut.supervisions[0].custom["words"]
+    chances: list[float | None] = [None] * len(words)
+    if heard is not None and has_tier(cut, TIER):
+        chances = [item.score for item in tier(cut, TIER)]
+    tiers = {name: _words_of_tier(tier(cut, name), word_of, words) for name in wanted}
+    if heard is not None:
+        wrong = {
+            word
+            for word, unit, said in zip(word_of, tier(cut, spans), tier(cut, heard))
+            if unit.symbol != said.symbol
+        }
+        tiers[spans] = [i._replace(score=chance) for i, chance in zip(tiers[spans], chances)]
+        tiers[heard] = [
+            item._replace(symbol=UNKNOWN) if word in wrong else item
+            for word, item in enumerate(tiers[spans])
+        ]
+    supervision = fastcopy(cut.supervisions[0], alignment=None)
+    return with_tiers(fastcopy(cut, supervisions=[supervision]), tiers)
+
+
+def _words_of_tier(
+    items: Sequence[AlignmentItem], word_of: Sequence[int], words: Sequence[str]
+) -> list[AlignmentItem]:
+    found = []
+    for place, symbol in enumerate(words):
+        mine = [item for item, word in zip(items, word_of) if word == place]
+        spoken = [item for item in mine if item.duration > 0] or mine[:1]
+        start, end = spoken[0].start, max(item.end for item in spoken)
+        found.append(AlignmentItem(symbol, start, round(max(end - start, 0.0), 7), None))
+    return found
+
+
+def word_cuts(
+    systems: Sequence[System], cuts: Mapping[str, Iterable[MonoCut]]
+) -> dict[str, list[MonoCut]]:
+    """By name of a system its cuts with tiers of words; see `word_answer`."""
+    return {
+        system.name: [
+            answer
+            for cut in cuts[system.name]
+            if (answer := word_answer(cut, system.spans, system.heard)) is not None
+        ]
+        for system in systems
+    }
 
 
 def word_figures(

@@ -1,0 +1,159 @@
+"""From the words of a cut to what the compiler reads, and from its slots back to canonical units.
+
+A cut's ``custom["pronunciations"]`` lists, by word, what is correct: lists of units, the first of
+them being the word's canonical units. The acceptor has a way for each. Tiers and truth have one
+item a canonical unit, whichever way was taken; units of another pronunciation are brought to them
+by the alignment of symbols that the truth is made with:
+
+* a canonical unit has the time of its counterpart, and is wrong where that is, unless what was
+  heard is the canonical unit;
+* one without a counterpart is correct and has no length;
+* a sound without a canonical unit is in no tier of units; a tier of its own (``fa_spoken``,
+  ``mlvae_spoken``) has all that was spoken, where that is not what canonical units say.
+
+Alternatives with a unit that the unit table lacks cannot be modelled and are passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+from lhotse.cut import Cut
+
+from mlvae.data.l2arctic_align import align_symbols
+from mlvae.data.units import UnitTable, canonical_units
+from mlvae.fsa import UnitSpan
+from mlvae.tiers import units_of_words
+
+
+def cut_pronunciations(
+    cut: Cut, table: UnitTable, units: Sequence[int] | None = None
+) -> list[list[list[int]]]:
+    """The pronunciations of each word of a cut, the canonical one first, each once.
+
+    A cut without words has a word for each unit.
+
+    Args:
+        cut: with canonical units.
+        table: ids of the units.
+        units: other canonical units than the cut's own; they then have no alternatives.
+
+    Raises:
+        ValueError: units are not in the table, or do not fit the words; names the cut.
+    """
+    ids = table.ids(canonical_units(cut), cut.id) if units is None else list(units)
+    word_of = units_of_words(cut) or range(len(ids))
+    words: list[list[list[int]]] = [[[]] for _ in range(word_of[-1] + 1)]
+    for unit, word in zip(ids, word_of):
+        words[word][0].append(unit)
+    known = (cut.supervisions[0].custom or {}).get("pronunciations")
+    if units is not None or not known:
+        return words
+    if len(known) != len(words):
+        raise ValueError(f"{cut.id}: pronunciations of {len(known)} words, but it has {len(words)}")
+    for own, alternatives in zip(words, known):
+        for symbols in alternatives:
+            if all(symbol in table for symbol in symbols):
+                found = table.ids(symbols, cut.id)
+                if found not in own:
+                    own.append(found)
+    return words
+
+
+def graph_units(
+    cuts: Iterable[Cut], table: UnitTable, units: Mapping[str, Sequence[int]] | None = None
+) -> list:
+    """What `MlFsaCompiler.compile` reads for a batch of cuts.
+
+    Args:
+        cuts: with canonical units.
+        table: ids of the units.
+        units: other canonical units than the cuts' own, by cut id.
+
+    Returns:
+        A list of units for each cut; where a word has several units or pronunciations, words with
+        pronunciations for all of them.
+
+    Raises:
+        ValueError: as `cut_pronunciations`.
+    """
+    batch = [
+        cut_pronunciations(cut, table, None if units is None else units[cut.id]) for cut in cuts
+    ]
+    if any(len(word) > 1 or len(word[0]) > 1 for words in batch for word in words):
+        return batch
+    return [[word[0][0] for word in words] for words in batch]
+
+
+def places_of_slots(cut: Cut, table: UnitTable) -> list[int] | None:
+    """The canonical unit that each slot of a cut's graph stands for.
+
+    Returns:
+        By slot the place of its canonical unit, -1 for none; None where slots are the canonical
+        units, as no word has alternatives.
+    """
+    words = cut_pronunciations(cut, table)
+    if all(len(word) == 1 for word in words):
+        return None
+    places: list[int] = []
+    first = 0
+    for canonical, *others in words:
+        places += range(first, first + len(canonical))
+        for other in others:
+            mine = [-1] * len(other)
+            counterparts = align_symbols(canonical, other)
+            for place, counterpart in enumerate(counterparts):
+                if counterpart is not None:
+                    mine[counterpart] = first + place
+            places += mine
+        first += len(canonical)
+    return places
+
+
+def canonical_spans(
+    spans: Sequence[UnitSpan], places: Sequence[int], units: Sequence[int]
+) -> list[UnitSpan]:
+    """The canonical units of a best path that went through any of the pronunciations.
+
+    Args:
+        spans: of the path; those of kind ``unit`` count.
+        places: of `places_of_slots`.
+        units: the canonical units.
+
+    Returns:
+        One span a canonical unit, in order; ``slot`` is its ``position``.
+    """
+    found = {places[span.slot]: span for span in spans if span.kind == "unit"}
+    result, end = [], 0
+    for place, unit in enumerate(units):
+        span = found.get(place)
+        if span is None:
+            at = end or min((later.start for later in found.values()), default=0)
+            result.append(UnitSpan(place, unit, at, at, "unit", False, unit, 0.0, -1, place))
+            continue
+        heard = span.heard if span.mispronounced else unit
+        wrong = span.mispronounced and heard != unit
+        result.append(
+            span._replace(position=place, unit=unit, mispronounced=wrong, heard=heard, slot=place)
+        )
+        end = span.end
+    return result
+
+
+def spoken_differs(spans: Sequence[UnitSpan], places: Sequence[int], units: Sequence[int]) -> bool:
+    """Whether a path went through other units than the canonical ones, in number or kind."""
+    spoken = [span for span in spans if span.kind == "unit"]
+    return [places[s.slot] for s in spoken] != list(range(len(units))) or any(
+        span.unit != unit for span, unit in zip(spoken, units)
+    )
+
+
+def by_place(values: torch.Tensor, places: Sequence[int], num_units: int) -> torch.Tensor:
+    """Probabilities of slots added up by canonical unit, (num_units,).
+
+    Paths go through one pronunciation of a word each, so that the sum is over disjoint events.
+    """
+    places = torch.tensor(places)
+    known = places >= 0
+    return values.new_zeros(num_units).index_add(0, places[known], values[known])

@@ -1,0 +1,216 @@
+"""Figures beside the table for a corpus with annotators: errors by type, times, words, units.
+
+The figures are fractions; None stands where nothing is there to count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tabulate import tabulate
+
+from mlvae.score.answers import LEFT_OUT, SystemAnswer, answered_units, outcomes
+from mlvae.score.metrics import score
+from mlvae.score.truth import Truth
+
+#: Seconds within which an edge is said to be right.
+TOLERANCE = 0.02
+
+NOTE = """\
+Figures are in percent, errors of starts in ms.
+errors      flagged: of the units that the annotators call substituted, left out or correct, the
+            share that the system flags. left out F1: of the units of which the system says that
+            nothing was said, against those that were left out
+times       average IoU of found and true span over all units that have an interval of the
+            annotators, and over those of a kind (a unit that is found to be left out has none: IoU
+            0); starts, found less true: median, and share within 20 ms
+words       a word is wrong if the annotators mark an error in it, and flagged if any of its units
+            is; pooled F1 counts a right flag as much as the spans overlap
+units       by canonical unit: how many there are, how many are mispronounced, F1 of the flags"""
+
+
+def details_of(
+    truth: Truth, answers: Sequence[SystemAnswer], word_answers: Sequence[SystemAnswer]
+) -> dict[str, Any]:
+    """All figures, as ``results.json`` has them under ``details``.
+
+    Args:
+        truth: With what annotators say besides.
+        answers: Of the systems, to its units.
+        word_answers: The same to its words; empty where it has none.
+    """
+    shown = [answer for answer in answers if not answer.secondary]
+    of_words = [answer for answer in word_answers if not answer.secondary]
+    return {
+        "errors": {answer.name: by_error(truth, answer) for answer in shown},
+        "times": {
+            answer.name: times(truth, answer)
+            for answer in shown
+            if not answer.name.startswith("flag-all")
+        },
+        "words": {
+            answer.name: score(outcomes(truth.annotation.words, answer)).as_dict()
+            for answer in of_words
+        },
+        "units": {answer.name: by_unit(truth, answer) for answer in shown},
+        "counts": dict(truth.annotation.counts),
+    }
+
+
+def by_error(truth: Truth, answer: SystemAnswer) -> dict[str, float | int | None]:
+    """How many units of each error type are flagged, and whether what was left out is named."""
+    errors = np.array(truth.annotation.errors)
+    found: dict[str, float | int | None] = {}
+    for name, kind in (("substituted", "s"), ("left_out", "d"), ("correct", "")):
+        of_kind = errors == kind
+        found[f"num_{name}"] = int(of_kind.sum())
+        found[f"{name}_flagged"] = _share(answer.flags[of_kind])
+    precision = recall = f1 = None
+    if answer.heard is not None and LEFT_OUT in answer.heard:
+        said = np.array([symbol == LEFT_OUT for symbol in answer.heard])
+        precision, recall, f1 = _precision_recall_f1(errors == "d", said)
+    return {
+        **found,
+        "left_out_precision": precision,
+        "left_out_recall": recall,
+        "left_out_f1": f1,
+    }
+
+
+def times(truth: Truth, answer: SystemAnswer) -> dict[str, float | None]:
+    """How well times fit, over units that have an interval of the annotators."""
+    errors, known = np.array(truth.annotation.errors), truth.annotated
+    iou = outcomes(truth, answer).iou
+    placed = known & (answer.ends > answer.starts) & answered_units(truth, answer)
+    late = (answer.starts - truth.starts)[placed]
+    return {
+        "average_iou": _share(iou[known]),
+        "iou_correct": _share(iou[known & (errors == "")]),
+        "iou_substituted": _share(iou[known & (errors == "s")]),
+        "iou_left_out": _share(iou[known & (errors == "d")]),
+        "median_start_error": float(np.median(late)) if len(late) else None,
+        "starts_within_tolerance": _share(np.abs(late) <= TOLERANCE),
+    }
+
+
+def by_unit(truth: Truth, answer: SystemAnswer) -> dict[str, dict[str, float | int]]:
+    """Detection of each canonical unit by itself."""
+    canonical, positive = np.array(truth.canonical), truth.positive
+    found = {}
+    for symbol in sorted(set(truth.canonical)):
+        mine = canonical == symbol
+        precision, recall, f1 = _precision_recall_f1(positive[mine], answer.flags[mine])
+        found[symbol] = {
+            "num_units": int(mine.sum()),
+            "num_mispronounced": int(positive[mine].sum()),
+            "precision": precision,
+            "recall": recall,
+            "f1": f1,
+        }
+    return found
+
+
+def format_details(details: dict[str, Any], heading: str) -> str:
+    """Lay out the figures as text.
+
+    Args:
+        details: Of `details_of`.
+        heading: The first line.
+    """
+    blocks = [heading, _errors(details["errors"]), _times(details["times"])]
+    if details["words"]:
+        blocks.append(_words(details["words"]))
+    blocks.append(_units(details["units"]))
+    counts = details["counts"]
+    blocks.append(
+        f"Apart from these: {counts['additions']} added sounds in "
+        f"{counts['words with additions']} words, and {counts['unplaced']} errors on phones that "
+        f"the text's pronunciation lacks.\n{counts['excused']} words count as correct because they "
+        "were said as another of their pronunciations."
+    )
+    return "\n\n".join([*blocks, NOTE]) + "\n"
+
+
+def _errors(found: dict[str, dict]) -> str:
+    first = next(iter(found.values()))
+    headers = [
+        "errors",
+        f"substituted ({first['num_substituted']})",
+        f"left out ({first['num_left_out']})",
+        f"correct ({first['num_correct']})",
+        "left out F1",
+    ]
+    keys = ("substituted_flagged", "left_out_flagged", "correct_flagged", "left_out_f1")
+    return _table(headers, found, keys)
+
+
+def _times(found: dict[str, dict]) -> str:
+    headers = ["times", "average IoU", "correct", "substituted", "left out", "start", "20 ms"]
+    keys = ("average_iou", "iou_correct", "iou_substituted", "iou_left_out")
+    rows = [
+        [
+            name,
+            *[_percent(row[key]) for key in keys],
+            "-" if row["median_start_error"] is None else f"{1e3 * row['median_start_error']:+.1f}",
+            _percent(row["starts_within_tolerance"]),
+        ]
+        for name, row in found.items()
+    ]
+    return _tabulate(headers, rows)
+
+
+def _words(found: dict[str, dict]) -> str:
+    headers = ["words", "pooled F1", "hard PR", "hard RE", "hard F1", "average IoU"]
+    keys = ("pooled_f1", "hard_precision", "hard_recall", "hard_f1", "average_iou")
+    return _table(headers, found, keys)
+
+
+def _units(found: dict[str, dict]) -> str:
+    """A row a unit and a column a system that may be wrong."""
+    systems = [name for name in found if name not in ("oracle", "FA")]
+    systems = [name for name in systems if not name.startswith("flag-all")]
+    rows = [
+        [
+            symbol,
+            str(row["num_units"]),
+            str(row["num_mispronounced"]),
+            *[_percent(found[name][symbol]["f1"]) for name in systems],
+        ]
+        for symbol, row in found["oracle"].items()
+    ]
+    return _tabulate(["units", "number", "wrong", *systems], rows)
+
+
+def _table(headers: list[str], found: dict[str, dict], keys: Sequence[str]) -> str:
+    return _tabulate(
+        headers, [[name, *[_percent(row[key]) for key in keys]] for name, row in found.items()]
+    )
+
+
+def _tabulate(headers: list[str], rows: list[list[str]]) -> str:
+    return tabulate(
+        rows,
+        headers=headers,
+        tablefmt="simple",
+        colalign=("left", *["right"] * (len(headers) - 1)),
+        disable_numparse=True,
+    )
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f}"
+
+
+def _share(values: np.ndarray) -> float | None:
+    return float(np.mean(values)) if len(values) else None
+
+
+def _precision_recall_f1(positive: np.ndarray, flagged: np.ndarray) -> tuple[float, float, float]:
+    """0 where there is nothing to count, as in the table."""
+    hit = float((positive & flagged).sum())
+    precision = hit / flagged.sum() if flagged.any() else 0.0
+    recall = hit / positive.sum() if positive.any() else 0.0
+    f1 = 2 * precision * recall / (precision + recall) if hit else 0.0
+    return float(precision), float(recall), float(f1)

@@ -1,0 +1,212 @@
+"""Figures of a corpus with annotators: error types, times, words, units, additions."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from lhotse import CutSet, LilcomChunkyWriter, MonoCut, SupervisionSegment, SupervisionSet
+from lhotse.supervision import AlignmentItem
+
+from mlvae.score.answers import outcomes, tier_answer
+from mlvae.score.details import by_error, by_unit, details_of, format_details, times
+from mlvae.score.experiment import score_experiment
+from mlvae.score.metrics import score
+from mlvae.score.truth import truth_of
+from mlvae.score.words import word_answer
+from mlvae.tiers import tier, with_tiers
+from tests.score.experiments import with_features
+
+# Two words: the second unit is said as d, the third left out, the fourth has no interval.
+UNITS = (
+    ("a", "a", "", 0.0, 0.2),
+    ("b", "d", "s", 0.2, 0.2),
+    ("c", "-", "d", 0.4, 0.2),
+    ("d", "d", "", 0.6, 0.0),
+    ("b", "b", "", 0.6, 0.4),
+)
+WORD_OF = [0, 0, 1, 1, 1]
+WORDS = ("ab", "cdb")
+
+
+def annotated(unit: str = "phone", name: str = "x") -> SupervisionSegment:
+    records = [
+        {"word": "ab", "start": 0.0, "duration": 0.4, "wrong": True, "marked": True},
+        {"word": "cdb", "start": 0.4, "duration": 0.6, "wrong": True, "marked": True},
+    ]
+    records = [{**record, "additions": place} for place, record in enumerate(records)]
+    units = UNITS
+    if unit == "bpe":
+        units = [(r["word"], "*", "s", r["start"], r["duration"]) for r in records]
+    return SupervisionSegment(
+        name,
+        name,
+        0.0,
+        1.0,
+        speaker="NJS",
+        custom={
+            "split": "test",
+            "units_from": [name] * len(units),
+            "error": [error for _, _, error, _, _ in units],
+            "annotated": [duration > 0 for *_, duration in units],
+            "words": records,
+            "additions": [{"symbol": "k", "start": 0.9, "duration": 0.1, "word": 1}],
+            "unplaced": [],
+            "excused": [],
+        },
+        alignment={
+            "canonical": [AlignmentItem(c, start, length) for c, _, _, start, length in units],
+            "perceived": [AlignmentItem(p, start, length) for _, p, _, start, length in units],
+        },
+    )
+
+
+def answered(heard: str = "aD-db", name: str = "x", late: float = 0.0) -> MonoCut:
+    """``D`` stands for a rightly heard d; a unit that was left out has no length."""
+    starts = [0.0, 0.2 + late, 0.4, 0.4, 0.6]
+    ends = [*starts[1:], 1.0]
+    spans = [(s, 0.0 if h == "-" else e - s) for s, e, h in zip(starts, ends, heard)]
+    symbols = [unit[0] for unit in UNITS]
+    custom = {"units": symbols, "words": list(WORDS), "word_of_unit": WORD_OF}
+    supervision = SupervisionSegment(name, name, 0.0, 1.0, custom=custom)
+    cut = MonoCut(name, 0.0, 1.0, 0, supervisions=[supervision])
+    said = heard.lower()
+    scores = [0.9 if a != b else 0.2 for a, b in zip(symbols, said)]
+    return with_tiers(
+        cut,
+        {
+            "fa": [AlignmentItem(u, *span) for u, span in zip(symbols, spans)],
+            "mlvae": [AlignmentItem(u, *s, p) for u, s, p in zip(symbols, spans, scores)],
+            "mlvae_heard": [AlignmentItem(u, *s, p) for u, s, p in zip(said, spans, scores)],
+            "mlvae_word": [
+                AlignmentItem("ab", 0.0, 0.4, 0.95),
+                AlignmentItem("cdb", 0.4, 0.6, 0.9),
+            ],
+        },
+    )
+
+
+def answer_of(truth, cut):
+    return tier_answer("ours", truth, [cut], "mlvae", "mlvae_heard")
+
+
+def test_errors_count_by_their_type():
+    truth = truth_of([annotated()])
+    found = by_error(truth, answer_of(truth, answered()))
+    assert (found["num_substituted"], found["num_left_out"], found["num_correct"]) == (1, 1, 3)
+    assert (found["substituted_flagged"], found["left_out_flagged"]) == (1.0, 1.0)
+    assert found["correct_flagged"] == 0.0
+    assert found["left_out_f1"] == 1.0
+    worse = by_error(truth, answer_of(truth, answered("a--db")))
+    assert worse["left_out_precision"] == 0.5
+    assert worse["left_out_f1"] == pytest.approx(2 / 3)
+    never = by_error(truth, answer_of(truth, answered("abcdd")))
+    assert (never["substituted_flagged"], never["left_out_f1"]) == (0.0, None)
+    assert never["correct_flagged"] == pytest.approx(1 / 3)
+
+
+def test_units_without_an_interval_do_not_count_for_times():
+    truth = truth_of([annotated()])
+    answer = answer_of(truth, answered(late=0.05))
+    found = times(truth, answer)
+    iou = [0.2 / 0.25, 0.15 / 0.2, 0.0, 1.0]
+    assert found["average_iou"] == pytest.approx(sum(iou) / 4)
+    assert score(outcomes(truth, answer)).average_iou == pytest.approx(sum(iou) / 4)
+    assert found["iou_left_out"] == 0.0
+    assert found["iou_correct"] == pytest.approx((iou[0] + 1) / 2)
+    assert found["median_start_error"] == pytest.approx(0.0)
+    assert found["starts_within_tolerance"] == pytest.approx(2 / 3)
+
+
+def test_every_unit_has_figures_of_its_own():
+    truth = truth_of([annotated()])
+    found = by_unit(truth, answer_of(truth, answered("aD-dd")))
+    assert found["b"] == {
+        "num_units": 2,
+        "num_mispronounced": 1,
+        "precision": 0.5,
+        "recall": 1.0,
+        "f1": pytest.approx(2 / 3),
+    }
+    assert found["a"]["f1"] == 0.0
+
+
+def test_a_word_is_flagged_where_any_of_its_units_is():
+    cut = word_answer(answered("aDcdb"), "mlvae", "mlvae_heard")
+    assert [(i.symbol, i.start, i.score) for i in tier(cut, "mlvae")] == [
+        ("ab", 0.0, 0.95),
+        ("cdb", 0.4, 0.9),
+    ]
+    assert [item.symbol for item in tier(cut, "mlvae_heard")] == ["*", "cdb"]
+    assert [item.duration for item in tier(cut, "fa")] == pytest.approx([0.4, 0.6])
+    words = truth_of([annotated()]).annotation.words
+    assert words.canonical == list(WORDS)
+    assert score(outcomes(words, answer_of(words, cut))).hard_recall == 0.5
+    plain = answered()
+    del plain.supervisions[0].custom["words"]
+    assert word_answer(plain, "mlvae", "mlvae_heard") is None
+
+
+def test_what_is_apart_is_said():
+    truth = truth_of([annotated(), annotated(name="y")])
+    answer = answer_of(truth, answered())
+    details = details_of(truth, [answer_of(truth, answered()), answer], [])
+    assert details["counts"] == {
+        "additions": 2,
+        "words with additions": 2,
+        "unplaced": 0,
+        "excused": 0,
+    }
+    assert details["errors"]["ours"]["num_correct"] == 6
+
+
+def test_a_corpus_whose_mismatches_were_made_has_no_details(folders):
+    assert score_experiment(*folders) == 0
+    assert not (folders[1] / "details.txt").exists()
+
+
+@pytest.mark.parametrize("unit", ["phone", "bpe"])
+def test_stage_6_of_phones_and_of_pieces(unit, tmp_path, capsys):
+    data, exp = tmp_path / "data", tmp_path / "exp"
+    data.mkdir()
+    corpus = {"title": "L2-ARCTIC (simulated)", "synthetic": True, "unit": unit}
+    (data / "corpus.json").write_text(json.dumps(corpus))
+    names = ("x", "y")
+    truth = SupervisionSet.from_segments(annotated(unit, name) for name in names)
+    truth.to_file(data / "truth.jsonl.gz")
+    with LilcomChunkyWriter(tmp_path / "feats") as writer:
+        cuts = [with_features(answered(name=name), writer) for name in names]
+    for system in ("fa", "ml-vae-sub"):
+        (exp / system).mkdir(parents=True)
+        CutSet.from_cuts(cuts).to_file(exp / system / "cuts_test.jsonl.gz")
+        training = {
+            "num_params": 20,
+            "num_params_without_generator": 10,
+            "training_seconds": 1.5,
+        }
+        (exp / system / "training.json").write_text(json.dumps(training))
+    assert score_experiment(data, exp, num_resamples=50) == 0
+    results = json.loads((exp / "results.json").read_text())
+    heading = (exp / "table.txt").read_text().splitlines()[0]
+    number = 10 if unit == "phone" else 4
+    assert heading.startswith(f"L2-ARCTIC (simulated): 2 test utterances, {number} units, ")
+    assert results["counts"]["num_units"] == number
+    assert results["systems"]["ML-VAE-sub"]["hard_f1"] == 1.0
+    words = results["details"]["words"]["ML-VAE-sub"]
+    assert (words["hard_f1"], words["average_iou"]) == (1.0, pytest.approx(1.0))
+    assert ("words" in results and bool(results["words"])) == (unit == "phone")
+    text = (exp / "details.txt").read_text()
+    assert text.startswith(heading)
+    assert "2 added sounds in 2 words" in text
+    assert max(map(len, text.splitlines())) <= 120
+    assert (exp / "utterance.png").exists()
+
+
+def test_a_table_of_many_systems_stays_readable():
+    truth = truth_of([annotated()])
+    answer = answer_of(truth, answered())
+    details = details_of(truth, [tier_answer("oracle", truth, [answered()], "fa")], [])
+    details["units"].update({name: details["units"]["oracle"] for name in ("A", "FA")})
+    (line,) = [line for line in format_details(details, "x").splitlines() if "wrong  " in line]
+    assert line.split() == ["units", "number", "wrong", "A"]
+    assert answer.flags.any()
