@@ -41,7 +41,6 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # runs without being installed
 
-import k2
 import torch
 from jsonargparse import ArgumentParser
 from jsonargparse.typing import ClosedUnitInterval, NonNegativeInt, PositiveInt
@@ -50,7 +49,7 @@ from tabulate import tabulate
 import mlvae
 from benchmarks.baselines import batched_dp, compiled_dp, loop_dp
 from benchmarks.inputs import Inputs, UnitPath, disagreements, random_inputs
-from mlvae.fsa import Emissions, MlFsaCompiler, UnitSpan, best_path
+from mlvae.fsa import Emissions, MlFsaCompiler, UnitSpan, best_path, paths, search
 
 K2, LOOP, BATCHED, COMPILED = "k2", "loop", "batched", "compiled"
 TITLES = {
@@ -59,12 +58,12 @@ TITLES = {
     BATCHED: "batched DP (torch)",
     COMPILED: "compiled DP (numba, 1 thread)",
 }
-#: What of k2's time is spent where; "other" is to prepare, to divide and to read spans.
+#: What of k2's time is spent where; "other" is to prepare and to divide.
 PARTS = {
     "compile": [(MlFsaCompiler, "compile")],
     "emissions": [(MlFsaCompiler, "emissions"), (Emissions, "part")],
-    "intersect_dense": [(k2, "intersect_dense")],
-    "shortest_path": [(k2, "shortest_path")],
+    "intersect_dense": [(paths, "intersect_dense")],
+    "read_paths": [(paths, "straight"), (paths, "shortest"), (search, "read_paths")],
 }
 
 

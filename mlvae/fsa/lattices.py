@@ -1,10 +1,6 @@
-"""Lattices of acceptors over emissions, by k2 intersection, and best paths through them."""
+"""Lattices of acceptors over emissions, by k2 intersection."""
 
 from __future__ import annotations
-
-import logging
-import math
-from collections.abc import Iterator
 
 import k2
 import torch
@@ -12,13 +8,10 @@ import torch
 from .emissions import Emissions
 
 # k2 prunes on forward-backward scores relative to the best path, so the best path itself survives
-# any beam that is clear of rounding error; a narrow one is several times faster.
-BEST_PATH_BEAM = 1.0
+# any beam that is clear of rounding error, about 1e-7 of the score. A narrow one is several times
+# faster, and leaves most lattices with the best path alone.
+BEST_PATH_BEAM = 0.03
 WIDER_BEAMS = (10.0, 1e3, 1e6)
-
-#: What is searched at once on CPU, in states x (frames + 1). k2 walks through all of its scores, 8
-#: bytes each, forwards and backwards, which is faster where they stay in the cache of the core.
-PART_SIZE = 300_000
 
 INT32_MAX = 2**31 - 1
 
@@ -89,70 +82,10 @@ def intersect(
         return None
 
 
-def _parts(bare: k2.Fsa, emissions: Emissions, positions: list[int]) -> Iterator[list[int]]:
-    """Cut ``positions`` in stretches that are best searched one after the other."""
-    if bare.device.type != "cpu":
-        yield positions
-        return
-    splits = bare.arcs.shape().row_splits(1).long()
-    sizes = (splits[1:] - splits[:-1]) * (emissions.num_frames[emissions.order] + 1)
-    sizes = sizes.tolist()
-    total = sum(sizes[position] for position in positions)
-    wanted = total / math.ceil(total / PART_SIZE)
-    part, size = [], 0.0
-    for position in positions:
-        part.append(position)
-        size += sizes[position]
-        if size >= wanted:
-            yield part
-            part, size = [], size - wanted
-    if part:
-        yield part
-
-
 def beams(first: float | None = None) -> list[float]:
     """Beams to search with in turn, as long as lattices come out empty."""
     first = BEST_PATH_BEAM if first is None else first
     return [first, *(beam for beam in WIDER_BEAMS if beam > first)]
-
-
-def shortest_paths(
-    graphs: k2.Fsa, bare: k2.Fsa, emissions: Emissions
-) -> Iterator[tuple[list[int], k2.Fsa]]:
-    """Positions in the order of the emissions, and their best paths; nothing for those without.
-
-    Searches with a narrow beam, and again with wider ones what came out empty or in pieces.
-    Utterances that are too short are named in a warning.
-    """
-    order = emissions.order.tolist()
-    short = set(too_short(graphs, emissions))
-    for index in sorted(short):
-        logging.getLogger(__name__).warning(
-            "%s is too short: %d frames", emissions.names[index], emissions.num_frames[index]
-        )
-    missing = [position for position, index in enumerate(order) if index not in short]
-    for beam in beams():
-        if not missing:
-            return
-        with torch.no_grad():
-            lattices, searched = [], []
-            for part in _parts(bare, emissions, missing):
-                lattice = intersect(bare, emissions, part, beam)
-                if lattice is not None:
-                    lattices.append(lattice)
-                    searched += part
-            if not lattices:
-                continue
-            # One search for all, as its time is mainly that of its steps from frame to frame.
-            lattice = k2.cat(lattices) if len(lattices) > 1 else lattices[0]
-            paths, whole = whole_paths(lattice, emissions, searched)
-        found = [position for position, is_whole in zip(searched, whole.tolist()) if is_whole]
-        if 0 < len(found) < len(searched):
-            kept = whole.nonzero().flatten().to(paths.device, torch.int32)
-            paths = k2.index_fsa(paths, kept)
-        if found:
-            yield found, paths
-        missing = sorted(set(missing) - set(found))
 
 
 def whole_paths(
@@ -170,12 +103,6 @@ def whole_paths(
     # One arc a frame and the final arc.
     num_arcs = emissions.num_frames[emissions.order[positions]] + 1
     return paths, splits[1:] - splits[:-1] == num_arcs
-
-
-def rows(fsas: k2.Fsa) -> torch.Tensor:
-    """int64 (num_arcs,) on CPU: the FSA of each arc."""
-    splits = arc_row_splits(fsas)
-    return torch.repeat_interleave(torch.arange(len(splits) - 1), splits[1:] - splits[:-1])
 
 
 def arc_row_splits(fsas: k2.Fsa) -> torch.Tensor:

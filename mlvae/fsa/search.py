@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 
 import k2
-import numpy as np
 import torch
 
 from .emissions import Emissions
@@ -15,12 +14,11 @@ from .lattices import (
     beams,
     intersect,
     prepared,
-    rows,
-    shortest_paths,
     too_short,
     whole_paths,
 )
 from .layout import ARC_ATTRIBUTES, SLOT_ATTRIBUTES
+from .paths import Paths, best_paths
 from .spans import PathArcs, UnitSpan, spans_of_paths
 
 POSTERIOR_BEAM = 15.0
@@ -80,10 +78,10 @@ def best_path(graphs: k2.Fsa, emissions: Emissions) -> list[list[UnitSpan]]:
     """
     graphs, bare = prepared(graphs, emissions)
     results: list[list[UnitSpan]] = [[] for _ in emissions.order]
-    for positions, paths in shortest_paths(graphs, bare, emissions):
-        found = [int(emissions.order[position]) for position in positions]
-        for index, spans in zip(found, _read_paths(paths, graphs, found)):
-            results[index] = spans
+    positions, paths = best_paths(graphs, bare, emissions)
+    found = emissions.order[positions].tolist()
+    for index, spans in zip(found, read_paths(paths, graphs, found)):
+        results[index] = spans
     return results
 
 
@@ -107,13 +105,10 @@ def best_columns(graphs: k2.Fsa, emissions: Emissions) -> torch.Tensor:
     width = int(emissions.num_frames.max())
     result = torch.full((len(emissions.order), width), -1, dtype=torch.int64)
     _, bare = prepared(graphs, emissions)
-    for positions, paths in shortest_paths(graphs, bare, emissions):
-        row, labels = rows(paths), paths.labels.cpu().long()
-        splits = arc_row_splits(paths)
-        frame = torch.arange(len(row)) - splits[row]
-        emitting = labels != -1
-        index = emissions.order[torch.tensor(positions)][row[emitting]]
-        result[index, frame[emitting]] = layout.column_of_label(labels[emitting])
+    positions, paths = best_paths(graphs, bare, emissions)
+    emitting = paths.label != -1
+    index = emissions.order[positions][paths.row[emitting]]
+    result[index, paths.frame[emitting]] = layout.column_of_label(paths.label[emitting].long())
     return result
 
 
@@ -215,13 +210,13 @@ def total_scores(
     return scores.float()[torch.argsort(emissions.order).to(device)]
 
 
-def _read_paths(paths: k2.Fsa, graphs: k2.Fsa, graph_of: list[int]) -> list[list[UnitSpan]]:
-    """Spans of each linear FSA of ``paths``, the i-th of which is one of graph ``graph_of[i]``."""
+def read_paths(paths: Paths, graphs: k2.Fsa, graph_of: list[int]) -> list[list[UnitSpan]]:
+    """Spans of each of ``paths``, the i-th of which is one of graph ``graph_of[i]``."""
     arcs = PathArcs(
-        path=rows(paths).numpy(),
-        label=paths.labels.cpu().numpy(),
-        score=paths.scores.detach().cpu().numpy(),
-        graph_arc=paths.graph_arc.cpu().numpy().astype(np.int64),
+        path=paths.row.numpy(),
+        label=paths.label.numpy(),
+        score=paths.score.numpy(),
+        graph_arc=paths.graph_arc.numpy(),
         attributes={name: getattr(graphs, name).cpu().numpy() for name in ARC_ATTRIBUTES},
     )
     units, words = [[]] * len(graph_of), [[]] * len(graph_of)

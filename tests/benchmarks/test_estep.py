@@ -42,12 +42,12 @@ def test_all_ways_agree_and_are_reported(tmp_path, capsys):
         assert ratios.keys() == runs.keys()
         assert all(ratio > 0 for ratio in ratios.values())
     parts = report["k2_parts_seconds"]
-    assert list(parts) == ["compile", "emissions", "intersect_dense", "shortest_path", "other"]
+    assert list(parts) == ["compile", "emissions", "intersect_dense", "read_paths", "other"]
     assert all(len(seconds) == 3 and min(seconds) > 0 for seconds in parts.values())
     for turn, whole in enumerate(report["seconds"]["k2"]):
         assert sum(seconds[turn] for seconds in parts.values()) == pytest.approx(whole)
     printed = capsys.readouterr().out
-    assert "k2: shortest path" in printed
+    assert "k2: read paths" in printed
     assert "times as long as the compiled DP" in printed
     assert "All ways found the same 5 paths" in printed
 

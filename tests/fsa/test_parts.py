@@ -5,22 +5,24 @@ from __future__ import annotations
 import logging
 import math
 
+import _k2
+import k2
 import pytest
 import torch
 
-from mlvae.fsa import best_columns, best_path, lattices, posteriors, total_scores
+from mlvae.fsa import best_columns, best_path, lattices, paths, posteriors, total_scores
 from tests.fsa.cases import random_case
 
 
 def searches(monkeypatch) -> list[tuple[list[int], float]]:
     """Positions and beam of every search from now on."""
-    found, search = [], lattices.intersect
+    found, search = [], paths.search
 
     def watched(bare, emissions, positions, beam):
         found.append((positions, beam))
         return search(bare, emissions, positions, beam)
 
-    monkeypatch.setattr(lattices, "intersect", watched)
+    monkeypatch.setattr(paths, "search", watched)
     return found
 
 
@@ -36,14 +38,14 @@ def test_parts_and_all_at_once_give_the_same(topology, inputs, detours, monkeypa
     answers = []
     third = 4 * graphs.arcs.shape().tot_size(1)  # states, times part of the frames
     for size in (1, third, 10**9):
-        monkeypatch.setattr(lattices, "PART_SIZE", size)
+        monkeypatch.setattr(paths, "PART_SIZE", size)
         with monkeypatch.context() as patch:
             found = searches(patch)
             answers.append((best_path(graphs, case.emissions()), len(found)))
         columns = best_columns(graphs, case.emissions())
         answers[-1] += (columns.tolist(),)
-    paths, numbers, columns = zip(*answers)
-    assert paths[0] == paths[1] == paths[2]
+    spans, numbers, columns = zip(*answers)
+    assert spans[0] == spans[1] == spans[2]
     assert columns[0] == columns[1] == columns[2]
     assert numbers[0] > numbers[1] > numbers[2] == 1
 
@@ -55,14 +57,20 @@ def test_parts_are_equal_stretches_of_what_is_searched():
     graphs, emissions = case.graphs(), case.emissions()
     size = graphs.arcs.shape().tot_size(1) // 12 * 11
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lattices, "PART_SIZE", 4 * size)
+        patch.setattr(paths, "PART_SIZE", 4 * size)
         _, bare = lattices.prepared(graphs, emissions)
         every = list(range(12))
-        parts = list(lattices._parts(bare, emissions, every))
+        parts = list(paths.parts(bare, emissions, every))
         assert parts == [every[:4], every[4:8], every[8:]]
         without = every[:5] + every[6:]
-        parts = list(lattices._parts(bare, emissions, without))
+        parts = list(paths.parts(bare, emissions, without))
         assert sum(parts, []) == without and sorted(map(len, parts)) == [3, 4, 4]
+
+
+def without_arcs(lattice):
+    """A lattice of one utterance as rounding leaves it where a beam is too narrow."""
+    nothing = k2.RaggedShape("[ [ ] ]").compose(k2.RaggedShape("[ ]"))
+    return paths.Lattice(_k2.RaggedArc(nothing, lattice.arcs.values()[:0]), lattice.graph_arc[:0])
 
 
 def test_only_what_came_out_empty_is_searched_again(monkeypatch):
@@ -72,14 +80,15 @@ def test_only_what_came_out_empty_is_searched_again(monkeypatch):
     case.utterances[:] = [[0, 1]] * 7
     graphs = case.graphs()
     expected = best_path(graphs, case.emissions())
-    monkeypatch.setattr(lattices, "PART_SIZE", 1)
-    search = lattices.intersect
+    monkeypatch.setattr(paths, "PART_SIZE", 1)
+    search = paths.search
 
     def lossy(bare, emissions, positions, beam):
         lost = beam == lattices.BEST_PATH_BEAM and positions[0] in (1, 4)
-        return None if lost else search(bare, emissions, positions, beam)
+        lattice = search(bare, emissions, positions, beam)
+        return without_arcs(lattice) if lost else lattice
 
-    monkeypatch.setattr(lattices, "intersect", lossy)
+    monkeypatch.setattr(paths, "search", lossy)
     found = searches(monkeypatch)
     assert best_path(graphs, case.emissions()) == expected
     first, wider = lattices.BEST_PATH_BEAM, lattices.WIDER_BEAMS[0]
@@ -93,15 +102,15 @@ def test_utterances_too_short_within_a_part_are_left_out(monkeypatch, caplog):
     graphs = case.graphs()
     found = searches(monkeypatch)
     with caplog.at_level(logging.WARNING):
-        paths = best_path(graphs, case.emissions())
+        found_spans = best_path(graphs, case.emissions())
     assert found == [([0, 1, 3, 4], lattices.BEST_PATH_BEAM)]
-    assert [bool(spans) for spans in paths] == [True, True, False, True, True]
+    assert [bool(spans) for spans in found_spans] == [True, True, False, True, True]
     for index in (0, 1, 3, 4):
         alone = case.compiler.emissions(
             case.log_posteriors[index : index + 1], case.num_frames[index : index + 1]
         )
         graph = case.compiler.compile([case.utterances[index]])
-        assert best_path(graph, alone) == [paths[index]]
+        assert best_path(graph, alone) == [found_spans[index]]
 
 
 @pytest.mark.parametrize("topology", ["single", "ml", "substitution"])
@@ -137,3 +146,21 @@ def test_gradients_reach_the_posteriors_after_a_search_without_them(device):
     again[again > -math.inf].sum().backward()
     assert gradient.abs().sum() > 0
     assert torch.equal(gradient, fresh.grad)
+
+
+def test_only_paths_from_end_to_end_are_read_from_lattices():
+    """Rounding may leave a lattice in pieces that has as many arcs as a path."""
+    linear = [[0, 1, 7, 0], [1, 2, 8, 0], [2, 3, -1, 0]]
+    pieces = [[0, 1, 7, 0], [0, 1, 8, 0], [2, 3, -1, 0]]
+    choice = [[0, 1, 7, 0], [0, 1, 8, 0], [1, 2, 9, 0], [2, 3, -1, 0]]
+    shape = k2.RaggedShape("[ [ x x x x ] [ x x x x ] [ x x x x ] [ ] ]").compose(
+        k2.RaggedShape("[ [ x ] [ x ] [ x ] [ ] [ x x ] [ ] [ x ] [ ] [ x x ] [ x ] [ x ] [ ] ]")
+    )
+    arcs = torch.tensor(linear + pieces + choice, dtype=torch.int32)
+    lattice = paths.Lattice(_k2.RaggedArc(shape, arcs), torch.arange(10, dtype=torch.int32))
+    assert lattice.num_arcs.tolist() == [3, 3, 4, 0]
+    fits, found = paths.straight([lattice], torch.tensor([3, 3, 3, 3]))
+    assert fits.tolist() == [True, False, False, False]
+    assert found.num_arcs.tolist() == [3]
+    assert (found.label.tolist(), found.graph_arc.tolist()) == ([7, 8, -1], [0, 1, 2])
+    assert (found.row.tolist(), found.frame.tolist()) == ([0, 0, 0], [0, 1, 2])
