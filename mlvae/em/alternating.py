@@ -15,7 +15,7 @@ from mlvae.em.confusion import acoustic_confusions, estimate_confusions
 from mlvae.em.epochs import boundary_epoch, estimator_epoch, generator_epoch
 from mlvae.em.estep import EStepResult, search_compiler
 from mlvae.em.settings import TrainConfig
-from mlvae.em.targets import pack_spans, unpack_spans
+from mlvae.em.targets import changed_frames, pack_spans, unpack_spans
 from mlvae.fsa import UnitSpan
 from mlvae.nn import MlVae
 
@@ -37,6 +37,7 @@ class Alternating(Algorithm):
 
     Attributes:
         targets: what the estimator is trained towards, spans by cut id.
+        assigned: what the last E-step found, spans by cut id; before the first, the alignment.
         estep: the search over the training cuts.
     """
 
@@ -51,6 +52,7 @@ class Alternating(Algorithm):
     ) -> None:
         super().__init__(model, cuts, dataset, config, device, seed)
         self.targets: dict[str, Sequence[UnitSpan]] = self.aligned
+        self.assigned: dict[str, Sequence[UnitSpan]] = self.aligned
         self.estep = self.new_search()
         if config.boundary_target == "found":
             self.start_from_the_prior()
@@ -76,6 +78,8 @@ class Alternating(Algorithm):
             if relabels:
                 scalars["changed_units"] = self.relabel(heard)
             self.estimate(self.targets if relabels else heard.spans)
+        scalars["changed_frames"] = changed_frames(self.assigned, assignments.spans)
+        self.assigned = {**self.assigned, **assignments.spans}
         scalars["path_score/train"] = assignments.score
         scalars["flag_rate/train"] = assignments.flag_rate
         return scalars
@@ -159,13 +163,16 @@ class Alternating(Algorithm):
         )
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """The targets, once they are no longer those of the alignment."""
-        if self.targets is self.aligned:
-            return {}
-        return {"targets": pack_spans(self.targets, self._cut_ids())}
+        """What the last E-step found; and the targets, where they are not the alignment's."""
+        packed = {"assigned": pack_spans(self.assigned, self._cut_ids())}
+        if self.targets is not self.aligned:
+            packed["targets"] = pack_spans(self.targets, self._cut_ids())
+        return packed
 
     def restore(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Take over targets, and search with the model's confusion table."""
+        """Take over assignments and targets, and search with the model's confusion table."""
+        if "assigned" in tensors:
+            self.assigned = unpack_spans(tensors["assigned"], self._cut_ids())
         if "targets" in tensors:
             self.targets = unpack_spans(tensors["targets"], self._cut_ids())
         config = self.config

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
+import numpy as np
 import torch
 from lhotse.cut import Cut
 from lhotse.supervision import AlignmentItem
@@ -104,6 +105,39 @@ def unpack_spans(table: torch.Tensor, cut_ids: Sequence[str]) -> dict[str, list[
         place = sum(span.kind == "unit" for span in mine) if kind == "unit" else -1
         mine.append(UnitSpan(place, unit, start, end, kind, wrong, heard, 0.0, place, place))
     return spans
+
+
+def changed_frames(
+    before: Mapping[str, Sequence[UnitSpan]], after: Mapping[str, Sequence[UnitSpan]]
+) -> float:
+    """Share of the frames that are given to another unit than before, or judged otherwise.
+
+    Args:
+        before: spans by cut id, at least those of ``after``; frames outside are of no unit.
+        after: spans by cut id that tile the frames of their cuts.
+
+    Returns:
+        Between 0 and 1; 0 where there are no frames.
+    """
+    after = {cut_id: spans for cut_id, spans in after.items() if spans}
+    ends = np.cumsum([spans[-1].end for spans in after.values()], dtype=np.int64)
+    if len(ends) == 0:
+        return 0.0
+    first = dict(zip(after, np.append(0, ends[:-1])))
+    judged = []
+    for assignment in (before, after):
+        rows = [
+            (first[cut_id] + span.start, span.end - span.start, span.position, span.mispronounced)
+            for cut_id in after
+            for span in assignment[cut_id]
+            if span.kind == "unit"
+        ]
+        start, length, position, wrong = np.array(rows, dtype=np.int64).reshape(-1, 4).T
+        place = np.repeat(start - (np.cumsum(length) - length), length) + np.arange(length.sum())
+        frames = np.full(ends[-1], -1)
+        frames[place] = np.repeat(2 * position + wrong, length)
+        judged.append(frames)
+    return float(np.mean(judged[0] != judged[1]))
 
 
 def spans_of_tier(cut: Cut, name: str, unit_ids: Sequence[int]) -> list[UnitSpan]:

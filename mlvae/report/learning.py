@@ -30,7 +30,7 @@ TITLES = {
     "loss/correctness": "loss of the correctness q(π)",
     "path_score": "path score a frame",
     "flag_rate": "share of flagged units",
-    "changed": "share of changed units",
+    "changed": "share that the E-step changed",
     "corrupted_f1": "criterion: F1 of corrupted units",
 }
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from mlvae.em.targets import (
     IGNORE,
+    changed_frames,
     frame_targets,
     items_of_spans,
     pack_spans,
@@ -189,3 +190,21 @@ def test_packed_spans_come_back_without_their_scores(spans, random):
     assert table.dtype == torch.int32
     expected = {name: [s._replace(score=0.0) for s in found] for name, found in spans.items()}
     assert unpack_spans(table, cut_ids) == expected
+
+
+def test_a_frame_changes_with_its_unit_or_with_what_is_said_of_it():
+    before = {
+        "a": unit_spans([2, 2, 0], [0, 2, 4, 6]),
+        "b": unit_spans([1], [0, 4]),
+        "unanswered": unit_spans([1], [0, 9]),
+    }
+    same = {"b": before["b"], "a": before["a"]}
+    assert changed_frames(before, same) == 0
+    # Equal neighbours are two units; the boundary between them moved by a frame.
+    moved = same | {"a": unit_spans([2, 2, 0], [0, 3, 4, 6])}
+    assert changed_frames(before, moved) == pytest.approx(1 / 10)
+    flagged = same | {"b": unit_spans([1], [0, 4], wrong={0})}
+    assert changed_frames(before, flagged) == pytest.approx(4 / 10)
+    with_silence = same | {"b": [silence(0, 1), *unit_spans([1], [1, 4])]}
+    assert changed_frames(before, with_silence) == pytest.approx(1 / 10)
+    assert changed_frames(before, {}) == 0

@@ -16,7 +16,7 @@ from mlvae.data.dataset import UnitDataset
 from mlvae.em import Decoding, TrainConfig
 from mlvae.em.checkpoint import read_metadata
 from mlvae.em.estep import EStep, EStepResult
-from mlvae.em.targets import frame_targets
+from mlvae.em.targets import changed_frames, frame_targets
 from mlvae.fsa import MlFsaCompiler
 from mlvae.tiers import tier
 from tests.em.tiny import (
@@ -45,6 +45,28 @@ def test_tensorboard_has_each_iteration_once(cuts, tmp_path, monkeypatch):
         assert [event.step for event in scalars] == [1, 2]
         expected = [scalars[name] for scalars in history]
         assert [event.value for event in scalars] == pytest.approx(expected, rel=1e-5)
+
+
+def test_what_the_e_step_changes_is_counted_from_the_alignment_on(cuts, tmp_path, monkeypatch):
+    found, search = [], EStep.run
+
+    def noting(*args, **kwargs):
+        found.append(search(*args, **kwargs))
+        return found[-1]
+
+    monkeypatch.setattr(EStep, "run", noting)
+    trainer = make_trainer(cuts, tmp_path)
+    aligned_spans, of_training = trainer.algorithm.aligned, trainer.algorithm.estep.cuts
+    history = trainer.fit()["history"]
+    ids = {cut.id for batch in of_training for cut in batch}
+    assignments = [result.spans for result in found if result.spans.keys() == ids]
+    assert len(assignments) == len(history) == 2
+    expected = [
+        changed_frames(before, after)
+        for before, after in zip([aligned_spans, *assignments], assignments)
+    ]
+    assert [scalars["changed_frames"] for scalars in history] == expected
+    assert 0 < expected[0] <= 1
 
 
 def test_each_epoch_trains_one_module_in_the_order_of_the_algorithm(cuts, tmp_path, monkeypatch):
