@@ -292,7 +292,8 @@ def test_rate_and_table_are_estimated_from_their_time_on_without_relabelling(
     )
     given = []
 
-    def estimating(spans, num_units):
+    def estimating(spans, num_units, log_prior):
+        assert log_prior is None  # the competitors are not limited
         given.append(spans)
         rate = torch.tensor([1 - 0.1 * len(given), 0.1 * len(given)]).log()
         return rate, torch.full((num_units, num_units), 0.25).log()
