@@ -21,16 +21,19 @@ from mlvae.nn import MlVae
 
 #: Training cuts that competitors are ranked by.
 CONFUSION_CUTS = 300
+#: Between the numbers of the estimator's epochs in one iteration; more than any run has.
+EPOCH_STEP = 1_000_000
 
 
 class Alternating(Algorithm):
     """An epoch of each module in turn, with the E-step before the speech generator's.
 
-    One iteration: an epoch of the phoneme estimator towards the aligned canonical units, an epoch
-    of the boundary detector towards the aligned boundaries, the E-step over the whole training
-    set, and an epoch of the speech generator towards the E-step's correctness. The pseudo labels
-    B-bar and c-tilde come from the tier ``fa``; no truth is read. With boundaries that the E-step
-    found in the place of B-bar, the boundary detector's epoch comes after the E-step.
+    One iteration: an epoch of the phoneme estimator towards the aligned canonical units (or more,
+    ``estimator_epochs``), an epoch of the boundary detector towards the aligned boundaries, the
+    E-step over the whole training set, and an epoch of the speech generator towards the E-step's
+    correctness. The pseudo labels B-bar and c-tilde come from the tier ``fa``; no truth is read.
+    With boundaries that the E-step found in the place of B-bar, the boundary detector's epoch comes
+    after the E-step.
 
     The four parts are methods, and so is the E-step that relabels (:meth:`hear`): a variant
     replaces one of them and adds its own modules and learners.
@@ -60,7 +63,8 @@ class Alternating(Algorithm):
     def iterate(self, iteration: int) -> dict[str, float]:
         """Train for one iteration."""
         self.set_learning_rate(iteration)
-        scalars = self.train_estimator(3 * iteration)
+        for extra in range(self.config.estimator_epochs):
+            scalars = self.train_estimator(3 * iteration + EPOCH_STEP * extra)
         aligned = self.config.boundary_target == "aligned"
         if aligned:
             scalars.update(self.train_boundary(3 * iteration + 1, self.aligned))

@@ -82,6 +82,8 @@ class TrainConfig:
             ``reinforce`` (the same, where q(pi) also learns from a reward: ML-VAE-RL), or ``joint``
             (all modules at every step, without an E-step: the paper's second ablation).
         iterations: outer iterations.
+        estimator_epochs: passes of the phoneme estimator an iteration; the paper has one. Where
+            there is little data, it has the most to learn and takes the least time.
         max_frames: largest batch, in frames with padding.
         learning_rate: of Adam, one optimizer a module.
         final_learning_rate: reached in the last iteration by equal factors; 0 keeps it constant.
@@ -96,6 +98,10 @@ class TrainConfig:
             the phoneme estimator, the paper) or ``canonical`` (the aligned canonical unit).
         prior: p(c) from ``frames`` of the training alignment or from ``counts`` of units.
         corruption_rate: share of validation units corrupted to choose the epoch.
+        selection: what chooses the iteration that is kept: ``corrupted_f1``, how well corrupted
+            units are found, or ``path_score``, the best paths' mean score a frame on the validation
+            part as it is. Units are corrupted evenly: that tells nothing of an error which many
+            make of the same unit, such as relabelling is to find.
         patience: stop after this many iterations without a better epoch; 0 for never.
         decoding: how posteriors become scores, in training and afterwards.
         topology: of the E-step: ``ml`` (the paper), ``substitution``, or ``separate`` (boundaries
@@ -118,6 +124,7 @@ class TrainConfig:
 
     algorithm: str = "alternating"
     iterations: int = 50
+    estimator_epochs: int = 1
     max_frames: int = 2000
     learning_rate: float = 1e-3
     final_learning_rate: float = 0.0
@@ -130,6 +137,7 @@ class TrainConfig:
     component_unit: str = "estimated"
     prior: str = "frames"
     corruption_rate: float = 0.2
+    selection: str = "corrupted_f1"
     patience: int = 0
     decoding: Decoding = field(default_factory=Decoding)
     topology: str = "ml"
@@ -158,8 +166,16 @@ class TrainConfig:
             raise ValueError(
                 f"precision must be one of {', '.join(PRECISIONS)}, not {self.precision!r}"
             )
+        if self.selection not in ("corrupted_f1", "path_score"):
+            raise ValueError(
+                f"selection must be corrupted_f1 or path_score, not {self.selection!r}"
+            )
         if self.iterations < 1:
             raise ValueError(f"iterations must be at least 1, not {self.iterations}")
+        if self.estimator_epochs < 1:
+            raise ValueError(f"estimator_epochs must be at least 1, not {self.estimator_epochs}")
+        if self.algorithm == "joint" and self.estimator_epochs > 1:
+            raise ValueError("algorithm joint trains all modules together: estimator_epochs is 1")
         if self.topology not in ("ml", "substitution", "separate"):
             raise ValueError(
                 f"topology must be ml, substitution or separate, not {self.topology!r}"

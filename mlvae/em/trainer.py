@@ -42,6 +42,15 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "joint": Joint,
 }
 
+#: What ``TrainConfig.selection`` may name: the scalar, the higher the better, and what it is.
+CRITERIA = {
+    "corrupted_f1": (
+        "corrupted_f1",
+        "detection F1 of units corrupted at random in the validation part",
+    ),
+    "path_score": ("path_score/valid", "best paths' score a frame of the validation part"),
+}
+
 #: Between the seeds of a run's processes, so that runs of seeds 0, 1, 2 ... share none.
 SEED_STEP = 1_000_003
 
@@ -53,7 +62,7 @@ class Trainer:
     gone on from but replaced; a run may be prolonged with more iterations or patience.
 
     The folder holds ``checkpoint.safetensors`` (the last iteration), ``model.safetensors`` (the
-    best by the corruption criterion) and TensorBoard scalars.
+    best by the criterion) and TensorBoard scalars.
 
     Several processes (:mod:`mlvae.em.distributed`) each make a trainer of the same arguments. With
     as many processes as before, a killed run goes on as if undisturbed. With another number it goes
@@ -109,6 +118,15 @@ class Trainer:
             corrupted,
             shared=True,
         )
+        self.valid_searches = {"valid_corrupted": self.valid_estep}
+        if config.selection == "path_score":
+            self.valid_searches["valid"] = EStep(
+                self.algorithm.compiler,
+                valid_cuts,
+                dataset,
+                self.algorithm.search_frames(),
+                shared=True,
+            )
         settings = asdict(config)
         del settings["patience"]
         if config.final_learning_rate == 0:
@@ -120,7 +138,7 @@ class Trainer:
         # The model's initial weights were drawn by the caller; from here on the seed decides.
         # Processes see other utterances, and must not draw the same numbers for them.
         seed_everything(self.seed + SEED_STEP * distributed.rank())
-        progress: dict = {"iteration": 0, "best": -1.0, "best_iteration": 0, "seconds": 0.0}
+        progress: dict = {"iteration": 0, "best": None, "best_iteration": 0, "seconds": 0.0}
         progress.update(history=[], identity=self.identity)
         learners = self.algorithm.learners
         optimizers = {name: learner.optimizer for name, learner in learners.items()}
@@ -157,8 +175,9 @@ class Trainer:
                 scalars = self._iterate(progress["iteration"])
                 progress["iteration"] += 1
                 progress["history"].append(scalars)
-                if scalars["corrupted_f1"] > progress["best"]:
-                    progress["best"] = scalars["corrupted_f1"]
+                value = scalars[CRITERIA[self.config.selection][0]]
+                if progress["best"] is None or value > progress["best"]:
+                    progress["best"] = value
                     progress["best_iteration"] = progress["iteration"]
                     metadata = {"iteration": progress["iteration"], "config": asdict(self.config)}
                     if main:
@@ -184,7 +203,7 @@ class Trainer:
             "training_seconds": round(progress["seconds"], 1),
             "iterations": progress["iteration"],
             "best_iteration": progress["best_iteration"],
-            "criterion": "detection F1 of units corrupted at random in the validation part",
+            "criterion": CRITERIA[self.config.selection][1],
             "history": progress["history"],
         }
 
@@ -205,9 +224,11 @@ class Trainer:
     def _iterate(self, iteration: int) -> dict[str, float]:
         scalars = self.algorithm.iterate(iteration)
         self._use_compiler()
-        valid = self.valid_estep.run(self.model, self.config.decoding, self.device)
-        scalars["path_score/valid_corrupted"] = valid.score
-        scalars["corrupted_f1"] = corrupted_f1(valid, self.replaced)
+        for name, search in self.valid_searches.items():
+            valid = search.run(self.model, self.config.decoding, self.device)
+            scalars[f"path_score/{name}"] = valid.score
+            if name == "valid_corrupted":
+                scalars["corrupted_f1"] = corrupted_f1(valid, self.replaced)
         # Searches have the same answers everywhere, but each process has losses of its own.
         losses = {name: value for name, value in scalars.items() if name.startswith("loss/")}
         scalars.update(distributed.average(losses))
@@ -215,5 +236,6 @@ class Trainer:
 
     def _use_compiler(self) -> None:
         """Search the validation part as the algorithm searches now."""
-        if self.valid_estep.compiler is not self.algorithm.compiler:
-            self.valid_estep.use(self.algorithm.compiler)
+        for search in self.valid_searches.values():
+            if search.compiler is not self.algorithm.compiler:
+                search.use(self.algorithm.compiler)

@@ -31,7 +31,7 @@ TITLES = {
     "path_score": "path score a frame",
     "flag_rate": "share of flagged units",
     "changed": "share that the E-step changed",
-    "corrupted_f1": "criterion: F1 of corrupted units",
+    "corrupted_f1": "F1 of corrupted units",
 }
 
 
