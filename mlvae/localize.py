@@ -17,13 +17,15 @@ tier                symbol              score
                                         what was left out
 ==================  ==================  ==========================================================
 
-How canonical units come by what was found in another pronunciation, :mod:`mlvae.pronunciations`
+A unit that was left out has no length, or the one that an aligner of edges gives it; see
+:func:`refine_edges`. How canonical units come by what was found in another pronunciation, :mod:`mlvae.pronunciations`
 says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from lhotse import CutSet
@@ -166,62 +168,100 @@ def spans_with_edges(spans: Sequence[UnitSpan], edges: torch.Tensor) -> list[Uni
 def refine_edges(cuts: Sequence[Cut], table: UnitTable, edges: Aligner) -> list[Cut]:
     """Give the units of ``mlvae`` the times that a forced alignment of what was heard has.
 
+    A unit that was left out is aligned too, as the canonical one: it gets the shortest time that
+    the aligner has for it, where in the text it should have been, as annotators mark it who start
+    from an alignment of the text.
+
     Where it is not known what was heard there is nothing to align: such cuts stay as they are, as
-    do those that are too short for the aligner. A unit without length lies at the end of the one
-    before it, as before.
+    do those that are too short for the aligner. A unit that has no counterpart in what was spoken
+    instead lies without length at the end of the one before it, as before.
     """
-    heard = [cut for cut in map(_heard_alone, cuts) if cut is not None]
-    heard = [cut for cut in heard if all(symbol in table for symbol in canonical_units(cut))]
+    sounds = {cut.id: _sounds(cut) for cut in cuts}
+    heard = [
+        _with_sounds(cut, sounds[cut.id])
+        for cut in cuts
+        if any(not sound.left_out for sound in sounds[cut.id])
+        and all(sound.symbol in table for sound in sounds[cut.id])
+    ]
     if not heard:
         return list(cuts)
     aligned, _ = edges.align(CutSet.from_cuts(heard), UnitDataset(table))
     times = {cut.id: tier(cut, "fa") for cut in aligned}
-    refined = []
-    for cut in cuts:
-        if cut.id in times:
-            new = dict(zip((item.start for item in _spoken(cut)), times[cut.id]))
-            names = [name for name in (*UNIT_TIERS, SPOKEN) if has_tier(cut, name)]
-            cut = with_tiers(cut, {name: _moved(tier(cut, name), new) for name in names})
-        refined.append(cut)
-    return refined
+    return [_moved(cut, sounds[cut.id], times[cut.id]) if cut.id in times else cut for cut in cuts]
 
 
-def _spoken(cut: Cut) -> list[AlignmentItem]:
-    """What was heard, without what was left out."""
-    if has_tier(cut, SPOKEN):
-        return tier(cut, SPOKEN)
-    return [item for item in tier(cut, "mlvae_heard") if item.symbol != NOTHING_HEARD]
+@dataclass(frozen=True)
+class _Sound:
+    """What is aligned for better edges.
+
+    Attributes:
+        symbol: what was heard; the canonical one of a unit that was left out.
+        start: where it was found, seconds.
+        unit: which of the cut's canonical units it is; None where it is none.
+        left_out: whether nothing was heard of it.
+    """
+
+    symbol: str
+    start: float
+    unit: int | None
+    left_out: bool
 
 
-def _heard_alone(cut: Cut) -> Cut | None:
-    """A copy whose canonical units are what was heard in their words; None where nothing was."""
-    spoken = _spoken(cut)
-    if not spoken:
-        return None
+def _sounds(cut: Cut) -> list[_Sound]:
+    """What was heard, and what was left out, in order."""
+    units = []
+    for number, (unit, heard) in enumerate(zip(tier(cut, "mlvae"), tier(cut, "mlvae_heard"))):
+        left_out = heard.symbol == NOTHING_HEARD
+        symbol = unit.symbol if left_out else heard.symbol
+        units.append(_Sound(symbol, unit.start, number, left_out))
+    if not has_tier(cut, SPOKEN):
+        return units
+    has_length = [item.duration > 0 for item in tier(cut, "mlvae")]
+    unit_at = {unit.start: unit.unit for unit, has in zip(units, has_length) if has}
+    spoken = [
+        _Sound(item.symbol, item.start, unit_at.get(item.start), False)
+        for item in tier(cut, SPOKEN)
+    ]
+    # What was left out lies where the next sound begins, and comes before it.
+    return sorted(
+        [*(unit for unit in units if unit.left_out), *spoken], key=lambda sound: sound.start
+    )
+
+
+def _with_sounds(cut: Cut, sounds: Sequence[_Sound]) -> Cut:
+    """A copy whose canonical units are the sounds, in their words."""
     word_of = units_of_words(cut)
     words = None
     if word_of is not None:
         # A sound of no canonical unit goes with what was before it.
-        by_start = {i.start: w for i, w in zip(tier(cut, "mlvae"), word_of) if i.duration > 0}
         words, last = [], 0
-        for item in spoken:
-            last = by_start.get(item.start, last)
+        for sound in sounds:
+            last = last if sound.unit is None else word_of[sound.unit]
             words.append(last)
-    return with_units(cut, [item.symbol for item in spoken], words)
+    return with_units(cut, [sound.symbol for sound in sounds], words)
 
 
-def _moved(
-    items: Sequence[AlignmentItem], times: Mapping[float, AlignmentItem]
+def _moved(cut: Cut, sounds: Sequence[_Sound], times: Sequence[AlignmentItem]) -> Cut:
+    """A cut whose units have the times of their sounds; one without has no length."""
+    of_unit = {sound.unit: time for sound, time in zip(sounds, times)}
+    places: list[tuple[float, float]] = []
+    last = times[0].start
+    for number in range(len(tier(cut, "mlvae"))):
+        time = of_unit.get(number)
+        places.append((last, 0.0) if time is None else (time.start, time.duration))
+        last = last if time is None else time.end
+    moved = {name: _at(tier(cut, name), places) for name in UNIT_TIERS if has_tier(cut, name)}
+    if has_tier(cut, SPOKEN):
+        spoken = [time for sound, time in zip(sounds, times) if not sound.left_out]
+        moved[SPOKEN] = _at(tier(cut, SPOKEN), [(time.start, time.duration) for time in spoken])
+    return with_tiers(cut, moved)
+
+
+def _at(
+    items: Sequence[AlignmentItem], places: Sequence[tuple[float, float]]
 ) -> list[AlignmentItem]:
-    """Items with the times of what began where they begin; others have no length."""
-    moved: list[AlignmentItem] = []
-    first = next(iter(times.values())).start
-    for item in items:
-        start, duration = moved[-1].end if moved else first, 0.0
-        if item.start in times and (item.duration > 0 or len(times) == len(items)):
-            start, duration = times[item.start].start, times[item.start].duration
-        moved.append(AlignmentItem(item.symbol, start, duration, item.score))
-    return moved
+    """Items with other starts and durations."""
+    return [AlignmentItem(item.symbol, *place, item.score) for item, place in zip(items, places)]
 
 
 def _with_spoken(cut: Cut, spans: Sequence[UnitSpan], table: UnitTable) -> Cut:

@@ -150,9 +150,66 @@ def test_cuts_with_nothing_to_align_stay_as_they_are(edges):
     for number, (cut, other) in enumerate(zip(cuts, refined)):
         same = all(tier(cut, name) == tier(other, name) for name in TIERS)
         assert same is (number in (0, 4)), number
-    left_out, before = (tier(refined[2], name)[1] for name in TIERS)
-    assert left_out.duration == before.duration == 0
-    assert left_out.start == pytest.approx(tier(refined[2], "mlvae")[0].end)
+
+
+def test_what_was_left_out_is_where_the_text_would_have_it(edges):
+    """It is aligned as the canonical unit, and has at least the frames of its states."""
+    cuts = [with_left_out(cut, 1) for cut in found_cuts()]
+    as_text = []
+    for cut in cuts:
+        units = [item.symbol for item in tier(cut, "mlvae_heard")]
+        units[1] = tier(cut, "mlvae")[1].symbol
+        as_text.append(with_units(cut, units))
+    expected, _ = edges.align(CutSet.from_cuts(as_text), dataset())
+    for cut, other, aligned in zip(cuts, refine_edges(cuts, TABLE, edges), expected):
+        times = [(item.start, item.duration) for item in tier(aligned, "fa")]
+        for name in TIERS:
+            assert [(item.start, item.duration) for item in tier(other, name)] == times
+            assert [i.symbol for i in tier(other, name)] == [i.symbol for i in tier(cut, name)]
+        assert tier(other, "mlvae")[1].duration >= 0.02
+
+
+def spoken_in_another_way(cut):
+    """The first unit has no counterpart in what was spoken, and the second was left out."""
+    units, heard = (tier(cut, name) for name in TIERS)
+    end = units[2].end
+    first = [AlignmentItem(item.symbol, 0.0, 0.0, item.score) for item in units[:2]]
+    third = AlignmentItem(units[2].symbol, 0.0, end, units[2].score)
+    sounds = [
+        AlignmentItem(heard[0].symbol, 0.0, end / 2, None),
+        AlignmentItem(heard[2].symbol, end / 2, end / 2, None),
+        *heard[3:],
+    ]
+    third = third._replace(start=end / 2, duration=end / 2)
+    tiers = {
+        "mlvae": [*first, third, *units[3:]],
+        "mlvae_heard": [
+            first[0],
+            first[1]._replace(symbol=NOTHING_HEARD, start=end / 2),
+            third._replace(symbol=heard[2].symbol),
+            *heard[3:],
+        ],
+        "mlvae_spoken": sounds,
+    }
+    tiers["mlvae"][1] = first[1]._replace(start=end / 2)
+    return with_tiers(cut, tiers)
+
+
+def test_other_pronunciations_move_with_their_units(edges):
+    cuts = [spoken_in_another_way(cut) for cut in found_cuts() if len(tier(cut, "mlvae")) > 2]
+    assert len(cuts) > 5
+    for cut, other in zip(cuts, refine_edges(cuts, TABLE, edges)):
+        units, sounds = tier(other, "mlvae"), tier(other, "mlvae_spoken")
+        # A sound of no unit, what was left out, and then units that were spoken.
+        first, left_out, *spoken = units
+        assert (first.start, first.duration) == (0.0, 0.0)
+        assert left_out.start == pytest.approx(sounds[0].end)
+        assert left_out.duration >= 0.02
+        assert left_out.end == pytest.approx(sounds[1].start)
+        assert [(i.start, i.duration) for i in spoken] == [
+            (i.start, i.duration) for i in sounds[1:]
+        ]
+        assert sounds[-1].end == pytest.approx(cut.duration)
 
 
 @pytest.mark.filterwarnings("ignore:.*too few frames.*")

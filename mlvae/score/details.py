@@ -24,8 +24,9 @@ errors      flagged: of the units that the annotators call substituted, left out
             share that the system flags. left out F1: of the units of which the system says that
             nothing was said, against those that were left out
 times       average IoU of found and true span over all units that have an interval of the
-            annotators, and over those of a kind (a unit that is found to be left out has none: IoU
-            0); starts, found less true: median, and share within 20 ms
+            annotators, and over those of a kind (a unit that is found to be left out has the span
+            that the aligner of edges gives it, or none: IoU 0); starts, found less true: median,
+            and share within 20 ms
 words       a word is wrong if the annotators mark an error in it, and flagged if any of its units
             is; pooled F1 counts a right flag as much as the spans overlap
 units       by canonical unit: how many there are, how many are mispronounced, F1 of the flags"""
