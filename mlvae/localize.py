@@ -18,8 +18,8 @@ tier                symbol              score
 ==================  ==================  ==========================================================
 
 A unit that was left out has no length, or the one that an aligner of edges gives it; see
-:func:`refine_edges`. How canonical units come by what was found in another pronunciation, :mod:`mlvae.pronunciations`
-says.
+:func:`refine_edges`. How canonical units come by what was found in another pronunciation,
+:mod:`mlvae.pronunciations` says.
 """
 
 from __future__ import annotations
