@@ -101,7 +101,9 @@ def build_arcs(
         arcs=arcs,
         states_per_fsa=final + 1,
         arcs_per_fsa=np.bincount(utterance, minlength=len(final)),
-        attributes={name: values.astype(np.int32) for name, values in attributes.items()},
+        attributes={
+            name: values.astype(np.int32, copy=False) for name, values in attributes.items()
+        },
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import k2
 import torch
@@ -34,8 +34,8 @@ LOWEST = -1e4
 class Emissions:
     """Scores of a batch, ready for intersection, and what is needed to read the answers.
 
-    The matrix of scores is several times as large as the network's output, and is made from it when
-    it is asked for.
+    The matrix of scores is several times as large as the network's output. What differs in it is
+    computed at once, and is put together when the matrix is asked for.
 
     Attributes:
         order: int64 (B,) on CPU; ``order[i]`` is the caller's index of the i-th longest.
@@ -48,12 +48,13 @@ class Emissions:
     num_frames: torch.Tensor
     layout: ColumnLayout
     names: Sequence[str]
-    _terms: _Terms
+    _rows: FrameRows
+    _blocks: list[tuple[torch.Tensor, torch.Tensor]]
 
     @property
     def device(self) -> torch.device:
         """Where the scores are."""
-        return self._terms.log_q.device
+        return self._blocks[0][0].device
 
     @functools.cached_property
     def dense(self) -> k2.DenseFsaVec:
@@ -67,37 +68,9 @@ class Emissions:
         return self.dense if end - begin == len(self.order) else self._make(begin, end)
 
     def _make(self, begin: int, end: int) -> k2.DenseFsaVec:
-        terms = self._terms
-        blocks = _blocks(self.layout, terms.of(begin, end))
-        return terms.rows.dense_fsa_vec(begin, end, blocks)
-
-
-@dataclass
-class _Terms:
-    """What the scores are made of, checked; R frames.
-
-    Attributes:
-        rows: which frames the rows are.
-        log_q: float32 (R, N * S [+ 1 silence]), posteriors.
-        log_prior: float32, one value a column of ``log_q``.
-        log_b: float32 (R, 2), 0 in first frames.
-        log_pi: float32 (R, 2).
-        scale: acoustic scale.
-    """
-
-    rows: FrameRows
-    log_q: torch.Tensor
-    log_prior: torch.Tensor
-    log_b: torch.Tensor
-    log_pi: torch.Tensor
-    scale: float
-
-    def of(self, begin: int, end: int) -> _Terms:
-        """Those of the utterances from ``begin`` to ``end`` (exclusive) in the rows' order."""
-        rows = self.rows.of(begin, end)
-        return replace(
-            self, log_q=self.log_q[rows], log_b=self.log_b[rows], log_pi=self.log_pi[rows]
-        )
+        rows = self._rows.of(begin, end)
+        blocks = [(values[rows], terms[rows]) for values, terms in self._blocks]
+        return self._rows.dense_fsa_vec(begin, end, blocks)
 
 
 def make_emissions(
@@ -189,8 +162,8 @@ def make_emissions(
         log_pi = _constant_rate(CONSTANT_MISPRONUNCIATION_RATE, log_q)
     else:
         log_pi = checked_rows(log_correctness, "log_correctness", True)
-    terms = _Terms(rows, log_q, log_prior, log_b, log_pi, acoustic_scale)
-    return Emissions(rows.order, num_frames, layout, list(names), terms)
+    blocks = _blocks(layout, log_q, log_prior, log_b, log_pi, acoustic_scale)
+    return Emissions(rows.order, num_frames, layout, list(names), rows, blocks)
 
 
 def _constant_rate(rate: float, like: torch.Tensor) -> torch.Tensor:
@@ -198,45 +171,59 @@ def _constant_rate(rate: float, like: torch.Tensor) -> torch.Tensor:
     return like.new_tensor([1 - rate, rate]).log().expand(len(like), 2)
 
 
-def _blocks(layout: ColumnLayout, terms: _Terms) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def _blocks(
+    layout: ColumnLayout,
+    log_q: torch.Tensor,
+    log_prior: torch.Tensor,
+    log_b: torch.Tensor,
+    log_pi: torch.Tensor,
+    scale: float,
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Blocks of columns of the emission matrix, by the equations of make_emissions.
 
-    Returns:
-        Of each block, two addends, float32 (R, C) and (R, 1).
-    """
-    log_q, log_prior, scale = terms.log_q, terms.log_prior, terms.scale
-    hold, start = terms.log_b.split(1, dim=1)
-    ratio = log_q - log_prior
-    if scale != 1.0:
-        ratio = ratio * scale
-    correct = ratio[:, : layout.num_states]
-    first_state = correct[:, :: layout.states_per_unit]
-    nothing = torch.zeros_like(hold)
-    silence = (ratio[:, layout.num_states :], hold) if layout.silence else (nothing, nothing)
-    blocks = [silence, (correct, hold)]
-    if not layout.has_mismatch:
-        return [*blocks, (first_state, start)]
+    Args:
+        layout: of the columns.
+        log_q: float32 (R, N * S [+ 1 silence]), posteriors of R frames; overwritten where no
+            gradient is wanted.
+        log_prior: float32, one value a column of ``log_q``.
+        log_b: float32 (R, 2), 0 in first frames.
+        log_pi: float32 (R, 2).
+        scale: acoustic scale.
 
-    start_right, start_wrong = (start + terms.log_pi).split(1, dim=1)
-    if layout.topology == "single":
-        blocks.append((first_state, start))
-    else:
-        blocks.append((first_state, start_right))
-    if layout.topology == "substitution":
-        blocks.append((first_state, start_wrong))
+    Returns:
+        Of each block, float32 (R, C), and what is added to it in turn, float32 (R, K); see
+        :meth:`.FrameRows.dense_fsa_vec`.
+    """
+    hold, start = log_b.split(1, dim=1)
+    right_or_wrong = start + log_pi
+    spoken, spoken_prior = log_q[:, : layout.num_states], log_prior[: layout.num_states]
+    others = []
     if layout.topology == "ml":
-        mismatch = _log_sum_of_others(log_q[:, : layout.num_states], layout.num_units)
-        mismatch -= _log_sum_of_others(log_prior[: layout.num_states], layout.num_units)
-        if scale != 1.0:
-            mismatch = mismatch * scale
-        blocks += [(mismatch, start_wrong), (mismatch, hold)]
+        mismatch = _log_sum_of_others(spoken, layout.num_units)
+        others.append(mismatch.sub_(_log_sum_of_others(spoken_prior[None], layout.num_units)))
     if layout.filler:
-        spoken = log_q[:, : layout.num_states].clamp(min=LOWEST).logsumexp(1, keepdim=True)
-        filler = _floored(spoken) - log_prior[: layout.num_states].logsumexp(0)
-        if scale != 1.0:
-            filler = filler * scale
-        blocks += [(filler, start_wrong), (filler, hold)]
-    return blocks
+        filler = _floored(spoken.clamp(min=LOWEST).logsumexp(1, keepdim=True))
+        others.append(filler - spoken_prior.logsumexp(0))
+    ratio = log_q - log_prior if log_q.requires_grad else log_q.sub_(log_prior)
+    if scale != 1.0:
+        ratio, others = ratio * scale, [values * scale for values in others]
+
+    correct = ratio[:, : layout.num_states]
+    if layout.silence:
+        blocks = [(ratio[:, layout.num_states :], hold)]
+    else:
+        blocks = [(torch.zeros_like(hold), torch.zeros_like(hold))]
+    starts = {
+        "single": start,
+        "ml": right_or_wrong[:, :1],
+        "substitution": right_or_wrong,
+    }[layout.topology]
+    if layout.states_per_unit == 1:
+        blocks.append((correct, torch.cat([hold, starts], dim=1)))
+    else:
+        blocks += [(correct, hold), (correct[:, :: layout.states_per_unit], starts)]
+    wrong = torch.cat([right_or_wrong[:, 1:], hold], dim=1)
+    return blocks + [(values, wrong) for values in others]
 
 
 def _floored(log_probs: torch.Tensor) -> torch.Tensor:
@@ -255,20 +242,24 @@ def _log_sum_of_others(log_probs: torch.Tensor, num_units: int) -> torch.Tensor:
     is wrong.
 
     Args:
-        log_probs: float32 (..., N * S), unit by unit.
+        log_probs: float32 (R, N * S), unit by unit.
         num_units: N.
 
     Returns:
-        float32 (..., N).
+        float32 (R, N).
     """
     probs = log_probs.exp()
     if log_probs.shape[-1] > num_units:
         probs = probs.unflatten(-1, (num_units, -1)).sum(-1)
-    total = probs.sum(-1, keepdim=True, dtype=torch.float64)
+    # Some rows at a time, because torch makes a copy in double precision.
+    total = [rows.sum(-1, keepdim=True, dtype=torch.float64) for rows in probs.split(4096)]
+    total = torch.cat(total)
     nearest = total.float()
-    others = (nearest - probs).add_((total - nearest).float())
-    if not others.requires_grad:
+    rest = (total - nearest).float()
+    if not probs.requires_grad:
+        others = torch.sub(nearest, probs, out=probs).add_(rest)
         return others.clamp_(min=MISMATCH_FLOOR).log_()
+    others = (nearest - probs).add_(rest)
     result = others.clamp(min=MISMATCH_FLOOR).log_()
     below = others < MISMATCH_FLOOR
     if bool(below.any()):

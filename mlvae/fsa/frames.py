@@ -35,24 +35,25 @@ class FrameRows:
     """
 
     def __init__(self, num_frames: torch.Tensor, width: int, device: torch.device) -> None:
-        # Of so few numbers, torch.sort takes ten times as long.
-        self.order = torch.from_numpy(np.argsort(-num_frames.numpy(), kind="stable"))
-        self._width = width
-        last = num_frames[self.order].clamp(min=1) - 1
+        # numpy, because torch takes many times as long for so few numbers, and wakes its threads.
+        frames = num_frames.numpy()
+        order = np.argsort(-frames, kind="stable")
+        last = np.maximum(frames[order], 1) - 1
         size = last + 2
-        splits = torch.zeros(len(size) + 1, dtype=torch.int64)
-        splits[1:] = size.cumsum(0)
+        splits = np.append(0, np.cumsum(size))
         # The row of a final arc repeats the last frame until dense_fsa_vec overwrites it.
-        frame = torch.arange(int(splits[-1])) - splits[:-1].repeat_interleave(size)
-        frame = torch.minimum(frame, last.repeat_interleave(size))
+        place = np.arange(splits[-1]) + np.repeat(order * width - splits[:-1], size)
+        place[splits[1:] - 1] -= 1
         # Place of each row among the B * T frames of a padded tensor.
-        self._place = (frame + (self.order * width).repeat_interleave(size)).to(device)
-        self._splits = splits
-        self.first = splits[:-1].to(device)
+        self._place = torch.from_numpy(place).to(device)
+        self._width = width
+        self._splits = torch.from_numpy(splits)
+        self.order = torch.from_numpy(order)
+        self.first = self._splits[:-1].to(device)
         empty = num_frames[self.order] == 0
         self._stand_in = None
         if bool(empty.any()):
-            self._stand_in = empty.repeat_interleave(size).unsqueeze(1).to(device)
+            self._stand_in = empty.repeat_interleave(torch.from_numpy(size)).unsqueeze(1).to(device)
 
     def __len__(self) -> int:
         return len(self._place)
@@ -78,31 +79,35 @@ class FrameRows:
     def dense_fsa_vec(
         self, begin: int, end: int, blocks: Sequence[tuple[torch.Tensor, torch.Tensor]]
     ) -> k2.DenseFsaVec:
-        """Sum up and put together blocks of columns, label 0 first.
+        """Put together blocks of columns, label 0 first.
 
         Args:
             begin: first utterance in the order here.
             end: last utterance, exclusive.
-            blocks: of each block, two addends, float32 (R, C) and (R, 1), where R counts the rows
-                of these utterances.
+            blocks: of each block, float32 (R, C) and (R, K), where R counts the rows of these
+                utterances. It stands for K * C columns: those of the first with the first column
+                of the second added to each, then with the second column, and so on.
 
         Returns:
             The DenseFsaVec. Its scores have one more column before label 0, of the final arcs: 0 in
             their rows and -inf in all others.
         """
-        width = 1 + sum(values.shape[1] for values, _ in blocks)
-        wants_gradient = any(addend.requires_grad for block in blocks for addend in block)
-        if wants_gradient and torch.is_grad_enabled():
-            no_final = blocks[0][0].new_full((len(blocks[0][0]), 1), -math.inf)
-            scores = torch.cat([no_final, *(values + term for values, term in blocks)], dim=1)
+        # Two dimensions that broadcast: (R, 1, C) and (R, K, 1).
+        pairs = [(values.unsqueeze(1), terms.unsqueeze(2)) for values, terms in blocks]
+        sizes = [terms.shape[1] * values.shape[2] for values, terms in pairs]
+        like = pairs[0][0]
+        if torch.is_grad_enabled() and any(addend.requires_grad for addend in sum(pairs, ())):
+            no_final = like.new_full((len(like), 1), -math.inf)
+            columns = [(values + terms).flatten(1) for values, terms in pairs]
+            scores = torch.cat([no_final, *columns], dim=1)
         else:
             # The same without copies, which would take as long as all the rest.
-            scores = blocks[0][0].new_empty(len(blocks[0][0]), width)
+            scores = like.new_empty(len(like), 1 + sum(sizes))
             column = 1
-            for values, term in blocks:
-                behind = column + values.shape[1]
-                torch.add(values, term, out=scores[:, column:behind])
-                column = behind
+            for (values, terms), size in zip(pairs, sizes):
+                into = scores[:, column : column + size]
+                torch.add(values, terms, out=into.unflatten(1, (terms.shape[1], values.shape[2])))
+                column += size
             # Last, when the rows are in the cache.
             scores[:, 0] = -math.inf
         splits = self._splits[begin : end + 1] - self._splits[begin]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 
 import _k2
 import k2
+import numpy as np
 import torch
 
 from .emissions import Emissions
@@ -42,7 +43,7 @@ class Paths:
     @property
     def row(self) -> torch.Tensor:
         """int64 (n,): the utterance of each arc."""
-        return torch.repeat_interleave(torch.arange(len(self.num_arcs)), self.num_arcs)
+        return torch.from_numpy(np.repeat(np.arange(len(self.num_arcs)), self.num_arcs.numpy()))
 
     @property
     def frame(self) -> torch.Tensor:
@@ -67,8 +68,8 @@ class Lattice:
     def num_arcs(self) -> torch.Tensor:
         """int64 on CPU, arcs of each utterance."""
         shape = self.arcs.shape()
-        splits = shape.row_splits(2)[shape.row_splits(1).long()].cpu().long()
-        return splits[1:] - splits[:-1]
+        splits = shape.row_splits(2).cpu().numpy()[shape.row_splits(1).cpu().numpy()]
+        return torch.from_numpy(np.diff(splits).astype(np.int64))
 
     def fsa_vec(self, chosen: torch.Tensor) -> k2.Fsa | None:
         """Some of it as k2.Fsa; None where rounding has left pieces that k2 refuses."""
@@ -92,18 +93,22 @@ def straight(lattices: Sequence[Lattice], length: torch.Tensor) -> tuple[torch.T
     """
     num_arcs = torch.cat([lattice.num_arcs for lattice in lattices])
     values = torch.cat([lattice.arcs.values().cpu() for lattice in lattices])
-    graph_arc = torch.cat([lattice.graph_arc.cpu() for lattice in lattices]).long()
-    row = torch.repeat_interleave(torch.arange(len(num_arcs)), num_arcs)
-    frame = torch.arange(len(row)) - (num_arcs.cumsum(0) - num_arcs)[row]
+    graph_arc = torch.cat([lattice.graph_arc.cpu() for lattice in lattices])
+    # numpy, which wakes no threads.
+    sizes = num_arcs.numpy()
+    row = np.repeat(np.arange(len(sizes)), sizes)
+    frame = np.arange(len(row)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     # From state to state in a row. A lattice in pieces may have as many arcs.
-    in_row = (values[:, 0] == frame) & (values[:, 1] == frame + 1)
-    fits = num_arcs == length
-    fits &= torch.bincount(row[~in_row], minlength=len(fits)) == 0
+    source, target = values.numpy()[:, 0], values.numpy()[:, 1]
+    jumps = (source != frame) | (target != frame + 1)
+    fits = sizes == length.numpy()
+    fits[row[jumps]] = False
+    fits = torch.from_numpy(fits)
     if not bool(fits.all()):
-        kept = fits[row]
+        kept = fits[torch.from_numpy(row)]
         values, graph_arc = values[kept], graph_arc[kept]
     label, score = values[:, 2], values[:, 3].contiguous().view(torch.float32)
-    return fits, Paths(num_arcs[fits], label, score, graph_arc)
+    return fits, Paths(num_arcs[fits], label, score, graph_arc.long())
 
 
 def search(bare: k2.Fsa, emissions: Emissions, positions: Sequence[int], beam: float) -> Lattice:

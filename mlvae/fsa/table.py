@@ -36,25 +36,34 @@ class ArcTable:
     """Collects blocks of arcs; fields left out mean "does not apply"."""
 
     def __init__(self) -> None:
-        self._blocks: list[np.ndarray] = []
-        self._scores: list[np.ndarray] = []
+        self._blocks: list[dict[str, np.ndarray | float]] = []
 
     def add(self, score: np.ndarray | float = 0.0, **fields: np.ndarray | int) -> None:
         """Add a block of arcs; fields are arrays of one length, or numbers for all of them."""
-        columns = [fields[name] if name in fields else _DEFAULTS[name] for name in _FIELDS]
-        block = np.empty((len(columns), np.size(fields["utterance"])), dtype=np.int64)
-        for row, column in zip(block, columns):
-            row[:] = column
-        self._blocks.append(block)
-        self._scores.append(np.broadcast_to(np.float32(score), block.shape[1:]))
+        self._blocks.append({"score": score, **fields})
 
     def sorted(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """All arcs by utterance and source state, else in the order they came; and their scores."""
-        table = np.concatenate(self._blocks, axis=1)
-        place = table[0] * (table[1].max() + 1) + table[1]
-        order = place.argsort(kind="stable")
-        scores = np.concatenate(self._scores)[order]
-        return dict(zip(_FIELDS, table.take(order, axis=1))), scores
+        ends = np.cumsum([np.size(block["utterance"]) for block in self._blocks]).tolist()
+        places = [slice(begin, end) for begin, end in zip([0, *ends], ends)]
+
+        def joined(name: str, missing: float, dtype: type) -> np.ndarray:
+            column = np.empty(ends[-1], dtype=dtype)
+            for block, place in zip(self._blocks, places):
+                column[place] = block.get(name, missing)
+            return column
+
+        utterance, source = (joined(name, NONE, np.int64) for name in ("utterance", "source"))
+        order = (utterance * (source.max() + 1) + source).argsort(kind="stable")
+        # Most graphs have no use for some of the fields.
+        used = set().union(*self._blocks)
+        fields = {
+            name: joined(name, _DEFAULTS.get(name, NONE), np.int32)[order]
+            if name in used
+            else np.full(ends[-1], _DEFAULTS[name], dtype=np.int32)
+            for name in _FIELDS
+        }
+        return fields, joined("score", 0.0, np.float32)[order]
 
 
 def ragged(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
