@@ -177,6 +177,27 @@ class SpeechGenerator(nn.Module):
             sample_kl=sample_kl,
         )
 
+    def component_kl(
+        self,
+        features: torch.Tensor,
+        num_frames: torch.Tensor,
+        unit: torch.Tensor,
+        mispronounced: torch.Tensor,
+    ) -> torch.Tensor:
+        """The one term of L_h that a choice of pi_t changes, besides its pseudo-label's.
+
+        Args:
+            features: float (B, T, F), scaled.
+            num_frames: int64 (B,).
+            unit: int64 (B, T), the unit y_t that selects the component.
+            mispronounced: float (S, B, T), S choices of pi_t, 0 or 1; the variant is drawn.
+
+        Returns:
+            KL(q(h_t | x_t) || N(mu_z, sigma_z)) summed over D_h, (S, B, T), in nats.
+        """
+        component = self._select(features, unit, mispronounced)
+        return _gaussian_kl(*self._encode(features, num_frames), *component).sum(3)
+
     def soft(
         self,
         features: torch.Tensor,

@@ -25,6 +25,7 @@ from mlvae.report.results import (
 from mlvae.stage import log
 
 HERE = Path(__file__).resolve().parent
+PARTS = ("seeds", "correctness", "estep", "competitors")
 COMMAND = "recipes/audiomnist/results.sh --corpus-dir /path/to/fsdd"
 
 
@@ -54,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             name: read_run(f"variant-{name}", records, exp / fsdd / name)
             for name in options.variants.split()
         }
-        parts = {name: read_part(name, records) for name in ("seeds", "estep", "competitors")}
+        parts = {name: read_part(name, records) for name in PARTS}
         further_seeds = [
             read_record(records / f"seed-{seed}.txt") for seed in options.seeds.split()
         ]

@@ -3,6 +3,7 @@
 #
 #   fsdd         all systems on spoken digits, seed 0
 #   seeds        ML-VAE and ML-VAE-RL with further seeds on the same data, and their difference
+#   correctness  what q(pi) of these two says in right and in wrong units, and why
 #   speaker      a speaker that is test altogether
 #   variants     ML-VAE-sub in further configurations
 #   espeak       run.sh as it is without options: synthetic speech
@@ -18,7 +19,7 @@ set -euo pipefail
 
 # begin options
 corpus_dir=           # folder of FSDD (default: it is downloaded)
-parts="fsdd seeds speaker variants espeak estep competitors compose"  # those to do
+parts="fsdd seeds correctness speaker variants espeak estep competitors compose"  # those to do
 num_utterances=3000   # to build from FSDD
 config=small          # a file of conf, without .yaml
 systems="fa two-pass-fa w2v-ctc ml-vae ml-vae-rl ablation-1 ablation-2 ablation-3 ml-vae-sub"  # of part fsdd
@@ -41,7 +42,7 @@ root=$(cd "$here/../.." && pwd)
 # shellcheck source=local/parse_options.sh
 source "$root/local/parse_options.sh"
 
-known_parts="fsdd seeds speaker variants espeak estep competitors compose"
+known_parts="fsdd seeds correctness speaker variants espeak estep competitors compose"
 corpus_in_words=/path/to/fsdd
 [[ $seeds =~ ^[0-9\ ]*$ ]] || usage_error "--seeds must be whole numbers, not '$seeds'"
 read -r first second rest <<<"$seed_systems"
@@ -77,6 +78,13 @@ if wants seeds; then
   run_part seeds "$records/seeds-table.txt" "$python" "$root/benchmarks/seeds.py" \
     --data-dir "$data_dir/fsdd" --exp-dirs "${folders[@]}" --first "$first" --second "$second" \
     --json "$records/seeds.json"
+fi
+
+if wants correctness; then
+  read -ra names <<<"$seed_systems"
+  run_part correctness "$records/correctness-table.txt" "$python" "$root/benchmarks/correctness.py" \
+    --data-dir "$data_dir/fsdd" --exp-dir "$exp_dir/$folder" --config "$here/conf/$config.yaml" \
+    --systems "${names[@]}" --json "$records/correctness.json"
 fi
 
 if wants speaker; then

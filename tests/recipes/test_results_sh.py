@@ -93,6 +93,9 @@ def test_every_part_is_run_and_recorded(results):
         "./benchmarks/seeds.py --data-dir data/fsdd --exp-dirs exp/audiomnist/fsdd/small "
         "exp/seed-1/audiomnist/fsdd/small exp/seed-2/audiomnist/fsdd/small "
         "--first ml-vae-rl --second ml-vae --json exp/results/seeds.json",
+        "./benchmarks/correctness.py --data-dir data/fsdd --exp-dir exp/audiomnist/fsdd/small "
+        "--config ./recipes/audiomnist/conf/small.yaml --systems ml-vae-rl ml-vae "
+        "--json exp/results/correctness.json",
         f"run.sh --corpus fsdd {data} --split speaker:theo --config small "
         "--data-dir data/speaker-theo --exp-dir exp/speaker-theo "
         "--systems ml-vae ml-vae-rl ml-vae-sub --seed 0 --device auto",
@@ -129,7 +132,7 @@ def test_what_was_done_is_not_done_again_unless_it_is_asked_for_otherwise(result
 def test_a_part_that_fails_stops_and_leaves_no_record(results):
     done, calls = results(FAIL="speaker:theo")
     assert done.returncode == 3
-    assert len(calls) == 4  # all before it, nothing after
+    assert len(calls) == 5  # all before it, nothing after
     assert not (results.records / "speaker.txt").exists()
     _, calls = results()
     assert "speaker:theo" in calls[0] and len(calls) == 5

@@ -17,6 +17,7 @@ from tests.score.experiments import HEARD, LIKE, make_experiment
 from tests.shell_project import ROOT
 
 pytest.importorskip("jinja2")
+PARTS = ("seeds", "correctness", "estep", "competitors")
 RUNS = ("fsdd", "speaker", "espeak", "variant-paper")
 
 
@@ -62,13 +63,16 @@ def exp(corpus, tmp_path, monkeypatch):
         shutil.copytree(first, exp / folder)
     records = exp / "results"
     records.mkdir()
-    for name in (*RUNS, "seed-1", "seeds", "estep", "competitors"):
+    for name in (*RUNS, "seed-1", *PARTS):
         (records / f"{name}.txt").write_text(
             f"command: ./make {name}\nseconds: 77\n"
             "machine: 2 cores of X: Y, no GPU\ncommit: c0ffee\n"
         )
-    for name in ("seeds", "estep", "competitors"):
+    for name in PARTS:
         (records / f"{name}-table.txt").write_text(f"the table of {name}\n")
+    said = dict.fromkeys(("rate_right", "rate_wrong", "area_rate", "area_gain"), 0.5)
+    systems = {"ml-vae-rl": said | {"gain_right": 6.5, "gain_wrong": 6.25}}
+    (records / "correctness.json").write_text(json.dumps(systems))
     options = ["--data-dir", str(data), "--exp-dirs", str(first), str(first)]
     seeds.main([*options, "--num-resamples", "5", "--json", str(records / "seeds.json")])
     return exp
@@ -83,9 +87,9 @@ def run(composer, exp: Path, *options: str) -> tuple[int, str]:
 def test_everything_that_was_made_is_there(composer, exp):
     status, text = run(composer, exp, "--variants", "paper", "--seeds", "0 1")
     assert status == 0
-    for name in (*RUNS, "seed-1", "seeds", "estep", "competitors"):
+    for name in (*RUNS, "seed-1", *PARTS):
         assert f"\n./make {name}\n" in text
-    for name in ("seeds", "estep", "competitors"):
+    for name in PARTS:
         assert f"```\nthe table of {name}\n```" in text
     folder = exp / "audiomnist" / "fsdd" / "small"
     figures, notes = (folder / "table.txt").read_text().split("\n\nFigures are in percent")
@@ -141,8 +145,20 @@ def test_sentences_follow_the_figures(composer, exp):
     assert "2 seeds do not tell ML-VAE-RL from ML-VAE here" in run(composer, exp)[1]
 
 
+def test_the_reward_is_explained_by_its_figures(composer, exp):
+    _, text = run(composer, exp)
+    assert "ml-vae-rl: π = 1 gains 6.50 in right and 6.25 in wrong units" in text
+    assert "so a reward does not tell them apart" in text and "REINFORCE raises q(π = 1)" in text
+    path = exp / "results" / "correctness.json"
+    figures = json.loads(path.read_text())
+    figures["ml-vae-rl"] |= {"gain_right": -1.0, "area_gain": 0.9}
+    path.write_text(json.dumps(figures))
+    _, text = run(composer, exp)
+    assert "so a reward tells them apart" in text and "REINFORCE raises" not in text
+
+
 def test_parts_that_were_not_done_are_left_out_and_named(composer, exp, capsys):
-    for name in ("speaker", "seeds", "espeak", "estep", "competitors"):
+    for name in ("speaker", "espeak", *PARTS):
         (exp / "results" / f"{name}.txt").unlink()
     status, text = run(composer, exp)
     assert status == 0
@@ -151,7 +167,10 @@ def test_parts_that_were_not_done_are_left_out_and_named(composer, exp, capsys):
         "## Columns",
     ]
     log = capsys.readouterr().out
-    assert "without speaker, espeak, seeds, estep, competitors, which were not done" in log
+    assert (
+        "without speaker, espeak, seeds, correctness, estep, competitors, which were not done"
+        in log
+    )
 
 
 @pytest.mark.parametrize(

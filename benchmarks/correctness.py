@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""What q(pi) says in right and in wrong units, and what its reward would have it say.
+
+    python benchmarks/correctness.py --data-dir data/fsdd --exp-dir exp/audiomnist/fsdd/small \
+        --config recipes/audiomnist/conf/small.yaml --systems ml-vae ml-vae-rl
+
+REINFORCE rewards a choice of pi_t with -L_h. Of that loss a choice changes the KL divergence from
+q(h_t | x_t) to the component that it selects, and with a small weight the pseudo-label's term. The
+gain of pi_t = 1 is the KL for pi_t = 0 less that for pi_t = 1. Where it is above 0 the reward
+raises q(pi_t = 1); it tells wrong units from right ones as far as it is higher in wrong ones. Which
+units are wrong, and their frames, are those of the truth, which only this and scoring read.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # runs without being installed
+
+import numpy as np
+import torch
+from jsonargparse import ArgumentParser
+from jsonargparse.typing import NonNegativeInt, PositiveInt
+from lhotse import CutSet
+from scipy.stats import mannwhitneyu
+from tabulate import tabulate
+
+from mlvae.config import TRAINED, load_config
+from mlvae.data.dataset import UnitDataset, load_cuts, make_sampler
+from mlvae.data.units import UnitTable
+from mlvae.device import seed_everything
+from mlvae.nn import MlVae
+from mlvae.score.truth import Truth, read_truth
+from mlvae.stage import atomic_path
+from mlvae.systems import load_system
+
+MAX_FRAMES = 8000  # of a batch, with padding
+
+
+@dataclass(frozen=True)
+class Correctness:
+    """Of one system, over the units of a test set that have frames.
+
+    Attributes:
+        rate_right: mean q(pi_t = 1) in the frames of units that were said right.
+        rate_wrong: the same in those of wrong ones.
+        area_rate: chance that a wrong unit has the higher mean q(pi_t = 1) of a wrong and a right
+            one (area under the ROC curve); 0.5 says nothing.
+        gain_right: mean gain of pi_t = 1, nats a frame, in units that were said right.
+        gain_wrong: the same in wrong ones.
+        area_gain: as ``area_rate``, of the mean gain.
+    """
+
+    rate_right: float
+    rate_wrong: float
+    area_rate: float
+    gain_right: float
+    gain_wrong: float
+    area_gain: float
+
+
+def frames_of_units(truth: Truth, frame_shift: float) -> dict[str, list[tuple[int, int, bool]]]:
+    """By utterance the first frame and the end frame of each unit, and whether it is wrong."""
+    starts, ends = (
+        np.rint(times / frame_shift).astype(int) for times in (truth.starts, truth.ends)
+    )
+    rows = list(zip(starts.tolist(), ends.tolist(), truth.positive.tolist()))
+    bounds = truth.first.tolist()
+    return {name: rows[begin:end] for name, begin, end in zip(truth.utterances, bounds, bounds[1:])}
+
+
+@torch.no_grad()
+def measure(
+    model: MlVae,
+    cuts: CutSet,
+    dataset: UnitDataset,
+    units: dict[str, list[tuple[int, int, bool]]],
+    num_draws: int,
+    seed: int,
+) -> Correctness:
+    """Average q(pi) and the gain over the frames of each unit, and compare.
+
+    Args:
+        model: with its speech generator.
+        cuts: with features.
+        dataset: gives the features.
+        units: by cut id, of :func:`frames_of_units`.
+        num_draws: draws of the variant.
+        seed: of the draws.
+
+    Raises:
+        ValueError: there are no right or no wrong units.
+    """
+    seed_everything(seed)
+    model.eval()
+    rates, gains, wrong = [], [], []
+    for some in make_sampler(cuts, MAX_FRAMES, shuffle=False):
+        batch = dataset[some]
+        features, num_frames = model.scale(batch["features"]), batch["num_frames"]
+        unit_probs = model.unit_probs(model.estimator(features, num_frames))
+        alpha, beta = model.boundary(features, num_frames)
+        logit = model.generator.correctness_logits(features, unit_probs, alpha / (alpha + beta))
+        unit = unit_probs.argmax(dim=2)
+        right = torch.zeros(num_draws, *unit.shape)
+        kl_right, kl_wrong = (
+            model.generator.component_kl(features, num_frames, unit, choice).mean(0)
+            for choice in (right, 1 - right)
+        )
+        for row, cut_id in enumerate(batch["cut_ids"]):
+            for start, end, is_wrong in units[cut_id]:
+                if end > start:
+                    rates.append(float(torch.sigmoid(logit[row, start:end]).mean()))
+                    gains.append(float((kl_right - kl_wrong)[row, start:end].mean()))
+                    wrong.append(is_wrong)
+    flags = np.array(wrong, dtype=bool)
+    if flags.all() or not flags.any():
+        raise ValueError("there are no right units, or no wrong ones, to compare")
+    figures = []
+    for values in (np.array(rates), np.array(gains)):
+        statistic = mannwhitneyu(values[flags], values[~flags]).statistic
+        area = statistic / (flags.sum() * (~flags).sum())
+        figures += [float(values[~flags].mean()), float(values[flags].mean()), float(area)]
+    return Correctness(*figures)
+
+
+def make_parser() -> ArgumentParser:
+    """The options."""
+    parser = ArgumentParser(prog="correctness.py", description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--data-dir", type=Path, required=True, help="folder of the corpus")
+    parser.add_argument("--exp-dir", type=Path, required=True, help="experiment folder")
+    parser.add_argument("--config", type=Path, required=True, help="that it was trained with")
+    parser.add_argument(
+        "--systems",
+        type=str,
+        nargs="+",
+        choices=TRAINED,
+        default=["ml-vae", "ml-vae-rl"],
+        help="folders of trained systems",
+    )
+    parser.add_argument("--num-draws", type=PositiveInt, default=5, help="of a frame's variant")
+    parser.add_argument("--seed", type=NonNegativeInt, default=0, help="of the draws")
+    parser.add_argument("--json", type=Path, help="file to write all figures to")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure and print; returns the exit status."""
+    options = make_parser().parse_args(argv)
+    device = torch.device("cpu")
+    try:
+        config = load_config(options.config)
+        dataset = UnitDataset(
+            UnitTable.load(options.data_dir / "units" / "tokens.txt"), deltas=config.deltas
+        )
+        cuts = load_cuts(options.exp_dir / "fa" / "cuts_test.jsonl.gz")
+        units = frames_of_units(
+            read_truth(options.data_dir / "truth.jsonl.gz"), cuts[0].frame_shift
+        )
+        found = {}
+        for name in options.systems:
+            system = load_system(name, config, cuts, dataset, options.exp_dir / name, device)
+            found[name] = measure(
+                system.model, cuts, dataset, units, options.num_draws, options.seed
+            )
+    except (OSError, ValueError) as error:
+        print(f"correctness.py: {error}", file=sys.stderr)
+        return 1
+    headers = ["", "q(pi = 1) right", "wrong", "area", "gain of pi = 1 right", "wrong", "area"]
+    rows = [[name, *asdict(figures).values()] for name, figures in found.items()]
+    print(tabulate(rows, headers=headers, tablefmt="simple", floatfmt=".3f"))
+    if options.json is not None:
+        with atomic_path(options.json) as temporary:
+            text = json.dumps({name: asdict(one) for name, one in found.items()}, indent=2)
+            temporary.write_text(text + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
