@@ -26,7 +26,7 @@ def plan_batches(
     resident memory, k2 1.23.4), bytes a cell, from sharp to flat posteriors:
 
     ===================================================================  ===========
-    :func:`.best_path`, whose beam is 1                                  1 to 2
+    :func:`.best_path` with a beam of 1 (its own is narrower)            1 to 2
     :func:`.total_scores` with output_beam 15                            8 to 60
     the same and its gradient                                            8 to 80
     :func:`.posteriors` with output_beam 15                              8 to 80
