@@ -7,7 +7,7 @@
 #   known_parts       the parts it has, in their order
 #   corpus_in_words   how a person would write the folder of the corpus
 #
-# and has the options corpus_dir, parts, data_dir, exp_dir, device and out. Sets `python`, which has
+# and has the options corpus_dir, parts, data_dir, exp_dir, device, company and out. Sets `python`, which has
 # the extra dev, `records`, the folder of what parts leave, and `out`.
 #
 # shellcheck disable=SC2154  # the variables are the script's
@@ -57,6 +57,13 @@ in_words() {
   echo "${line/ --device auto/}"
 }
 
+# Where a part ran, with how many threads where that was set, and beside what.
+machine_and_company() {
+  local line
+  line=$("$python" -c 'from mlvae.report.machine import machine_line as m; print(m())')
+  echo "$line${OMP_NUM_THREADS:+; OMP_NUM_THREADS=$OMP_NUM_THREADS}${company:+; $company}"
+}
+
 # run_part NAME OUTPUT COMMAND ...: unless it is done. OUTPUT: a file for what it prints, or -.
 run_part() {
   local name=$1 output=$2 began=$SECONDS words
@@ -76,7 +83,7 @@ run_part() {
   {
     echo "command: $words"
     echo "seconds: $((SECONDS - began))"
-    echo "machine: $("$python" -c 'from mlvae.report.machine import machine_line as m; print(m())')"
+    echo "machine: $(machine_and_company)"
     echo "commit: $(git -C "$root" describe --always --dirty 2>/dev/null || echo unknown)"
   } >"$records/$name.txt.tmp"
   mv "$records/$name.txt.tmp" "$records/$name.txt"
@@ -88,7 +95,7 @@ whole_command() {
   local words=() index=0 word
   while ((index < ${#given[@]})); do
     word=${given[index]}
-    if [[ $word =~ ^--(parts|out|data-dir|exp-dir|data_dir|exp_dir)(=|$) ]]; then
+    if [[ $word =~ ^--(parts|out|company|data-dir|exp-dir|data_dir|exp_dir)(=|$) ]]; then
       [[ $word == *=* ]] || index=$((index + 1))
     else
       words+=("$word")

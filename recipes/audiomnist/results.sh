@@ -33,6 +33,7 @@ utterance=            # test utterance in the picture (default: chosen by a rule
 data_dir=data         # as for run.sh
 exp_dir=exp           # as for run.sh
 device=auto           # auto, cpu or cuda
+company=              # what else the machine does meanwhile, for the records
 out=                  # file to write (default: RESULTS.md beside this script)
 # end options
 

@@ -26,6 +26,7 @@ data_dir=data         # as for run.sh
 exp_dir=exp           # as for run.sh
 device=auto           # auto, cpu or cuda
 seed=0                # of everything random
+company=              # what else the machine does meanwhile, for the records
 out=                  # file to write (default: RESULTS.md beside this script)
 # end options
 

@@ -58,10 +58,11 @@ def make_results(tmp_path, recipe_name):
 
     def run(*options, **more):
         calls.write_text("")
+        environment = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
         done = subprocess.run(
             ["bash", str(recipe / "results.sh"), *options],
             cwd=tmp_path,
-            env={**os.environ, "CALLS": str(calls), "FAKE_PYTHON": str(python), "ROOT": str(root)}
+            env={**environment, "CALLS": str(calls), "FAKE_PYTHON": str(python), "ROOT": str(root)}
             | more,
             capture_output=True,
             text=True,
@@ -136,6 +137,14 @@ def test_a_part_that_fails_stops_and_leaves_no_record(results):
     assert not (results.records / "speaker.txt").exists()
     _, calls = results()
     assert "speaker:theo" in calls[0] and len(calls) == 5
+
+
+def test_threads_and_company_are_recorded(results):
+    options = ["--parts", "estep compose", "--company", "beside a training run"]
+    _, calls = results(*options, OMP_NUM_THREADS="1")
+    machine = "machine: 2 cores of X; OMP_NUM_THREADS=1; beside a training run"
+    assert record(results, "estep")[2] == machine
+    assert "beside" not in calls[-1]
 
 
 def test_what_compose_needs_is_looked_for_first(results):
