@@ -7,8 +7,8 @@
 #   known_parts       the parts it has, in their order
 #   corpus_in_words   how a person would write the folder of the corpus
 #
-# and has the options corpus_dir, parts, data_dir, exp_dir, device, company and out. Sets `python`, which has
-# the extra dev, `records`, the folder of what parts leave, and `out`.
+# and has the options corpus_dir, parts, data_dir, exp_dir, device, company and out. Sets `python`,
+# which has the extra dev, `records`, the folder of what parts leave, and `out`.
 #
 # shellcheck disable=SC2154  # the variables are the script's
 
