@@ -24,6 +24,7 @@ class Annotation:
             correct and has no length, and does not count where times are compared.
         words: The words of the text as units: wrong (``*`` was said) where the annotators mark an
             error in them, whatever the units are. None where the text has no words.
+        additions: By utterance the sounds that were added, which are no unit; seconds.
         counts: Numbers of ``additions`` (sounds of no unit), ``words with additions``,
             ``unplaced`` errors (on phones that the text's pronunciation lacks), and words
             ``excused`` (said as another of their pronunciations).
@@ -32,6 +33,7 @@ class Annotation:
     errors: list[str]
     annotated: np.ndarray
     words: Truth | None
+    additions: list[list[AlignmentItem]]
     counts: dict[str, int]
 
 
@@ -165,6 +167,10 @@ def _annotation(supervisions: list[SupervisionSegment]) -> Annotation | None:
         errors=[error for custom in customs for error in custom["error"]],
         annotated=np.array([known for c in customs for known in c["annotated"]], dtype=bool),
         words=words,
+        additions=[
+            [AlignmentItem(a["symbol"], a["start"], a["duration"]) for a in custom["additions"]]
+            for custom in customs
+        ],
         counts={
             "additions": sum(len(custom["additions"]) for custom in customs),
             "words with additions": sum(word["additions"] > 0 for word in own),

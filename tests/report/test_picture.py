@@ -66,7 +66,31 @@ def test_narrow_spans_stack_their_text(tmp_path, drawn):
     draw_some(tmp_path / "a.png", make_rows(count=40))
     labels = [label.get_text() for label in drawn[0].axes[2].texts]
     assert labels[:2] == ["9\n≠\n0", "1"]
+    assert drawn[0].get_figwidth() == pytest.approx(10 + 28 * 0.25)
     assert all(label.get_fontsize() >= 6 for label in drawn[0].axes[2].texts)
+
+
+def test_short_spans_are_written_upright_or_not_at_all(tmp_path, drawn):
+    spans = [
+        Span(0.0, 1.3, "iy", "iy"),
+        Span(1.3, 1.32, "dh", "dh"),
+        Span(1.32, 1.34, "d", "dh"),
+        Span(1.34, 1.342, "th", "th"),
+        Span(1.342, 1.344, "s", "th"),
+    ]
+    draw_some(tmp_path / "a.png", {"found": spans})
+    found = [(label.get_text(), label.get_rotation()) for label in drawn[0].axes[1].texts]
+    assert found == [("iy", 0.0), ("dh", 90.0), ("d ≠ dh", 90.0), ("s ≠ th", 90.0)]
+    assert drawn[0].get_figwidth() == 10.0
+
+
+def test_units_without_length_among_many_are_written_upright(tmp_path, drawn):
+    rows = make_rows(count=20)
+    names = ("hh", "iy", "sh", "uh", "k", "zh")
+    rows["said"] += [Span(0.75, 0.75, "-", name) for name in names]
+    draw_some(tmp_path / "a.png", rows)
+    last = drawn[0].axes[2].texts[-1]
+    assert (last.get_text(), last.get_rotation()) == ("- ≠ hh iy …", 90.0)
 
 
 def test_a_cut_without_features_is_refused(tmp_path):
@@ -127,8 +151,15 @@ def test_caption_says_only_what_is_there(tmp_path, drawn, monkeypatch):
     cut = MonoCut("u", 0.0, 1.5, 0, supervisions=[supervision])
     monkeypatch.setattr(MonoCut, "has_features", True)
     monkeypatch.setattr(MonoCut, "load_features", lambda self: np.eye(150, 40))
-    draw_answer(cut, "35", edges[:-1], edges[1:], {}, "t", "Shown.", tmp_path / "a.png")
+    arguments = cut, "35", edges[:-1], edges[1:], {}, "t", "Shown.", tmp_path / "a.png"
+    draw_answer(*arguments)
     assert len(drawn[0].axes) == 3
     caption = drawn[0].get_supxlabel()
-    for absent in ("any other unit", "left out", "Dotted"):
+    for absent in ("any other unit", "left out", "Dotted", "added"):
         assert absent not in caption
+    draw_answer(*arguments, added=[AlignmentItem("uh", 0.5, 0.2)])
+    text, truth = drawn[1].axes[1:]
+    assert [label.get_text() for label in text.texts] == ["3", "5"]
+    assert [label.get_text() for label in truth.texts] == ["3", "5", "+uh"]
+    assert truth.patches[-1].get_hatch() and not truth.patches[0].get_hatch()
+    assert "The sign +: an added sound." in drawn[1].get_supxlabel().replace("\n", " ")
