@@ -5,7 +5,7 @@ The figures are fractions; None stands where nothing is there to count.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,17 @@ from mlvae.score.answers import LEFT_OUT, SystemAnswer, answered_units, outcomes
 from mlvae.score.metrics import score
 from mlvae.score.truth import Truth
 
+#: Error types of annotators by their names here. Where silence is a unit, so are added sounds.
+KINDS = {"substituted": "s", "left_out": "d", "added": "a", "correct": ""}
+#: Units in the text, the most frequent ones: all phones, and some of the words.
+MAX_UNITS = 50
 #: Seconds within which an edge is said to be right.
 TOLERANCE = 0.02
 
 NOTE = """\
 Figures are in percent, errors of starts in ms.
-errors      flagged: of the units that the annotators call substituted, left out or correct, the
+errors      flagged: of the units of each kind by the annotators (substituted, left out, correct,
+            and added where silence is a unit; words that have an error count as substituted), the
             share that the system flags. left out F1: of the units of which the system says that
             nothing was said, against those that were left out
 times       average IoU of found and true span over all units that have an interval of the
@@ -29,7 +34,8 @@ times       average IoU of found and true span over all units that have an inter
             and share within 20 ms
 words       a word is wrong if the annotators mark an error in it, and flagged if any of its units
             is; pooled F1 counts a right flag as much as the spans overlap
-units       by canonical unit: how many there are, how many are mispronounced, F1 of the flags"""
+units       by canonical unit: how many there are, how many are mispronounced, F1 of the flags; of
+            many kinds of units the most frequent ones, all are in results.json"""
 
 
 def details_of(
@@ -64,7 +70,7 @@ def by_error(truth: Truth, answer: SystemAnswer) -> dict[str, float | int | None
     """How many units of each error type are flagged, and whether what was left out is named."""
     errors = np.array(truth.annotation.errors)
     found: dict[str, float | int | None] = {}
-    for name, kind in (("substituted", "s"), ("left_out", "d"), ("correct", "")):
+    for name, kind in KINDS.items():
         of_kind = errors == kind
         found[f"num_{name}"] = int(of_kind.sum())
         found[f"{name}_flagged"] = _share(answer.flags[of_kind])
@@ -88,9 +94,7 @@ def times(truth: Truth, answer: SystemAnswer) -> dict[str, float | None]:
     late = (answer.starts - truth.starts)[placed]
     return {
         "average_iou": _share(iou[known]),
-        "iou_correct": _share(iou[known & (errors == "")]),
-        "iou_substituted": _share(iou[known & (errors == "s")]),
-        "iou_left_out": _share(iou[known & (errors == "d")]),
+        **{f"iou_{name}": _share(iou[known & (errors == kind)]) for name, kind in KINDS.items()},
         "median_start_error": float(np.median(late)) if len(late) else None,
         "starts_within_tolerance": _share(np.abs(late) <= TOLERANCE),
     }
@@ -120,36 +124,55 @@ def format_details(details: dict[str, Any], heading: str) -> str:
         details: Of `details_of`.
         heading: The first line.
     """
-    blocks = [heading, _errors(details["errors"]), _times(details["times"])]
+    blocks = [heading, _errors(details["errors"])]
+    blocks.append(_times(details["times"], _kinds(details["errors"])))
     if details["words"]:
         blocks.append(_words(details["words"]))
     blocks.append(_units(details["units"]))
-    counts = details["counts"]
-    blocks.append(
-        f"Apart from these: {counts['additions']} added sounds in "
-        f"{counts['words with additions']} words, and {counts['unplaced']} errors on phones that "
-        f"the text's pronunciation lacks.\n{counts['excused']} words count as correct because they "
-        "were said as another of their pronunciations."
-    )
+    blocks.append("\n".join(_apart(details["counts"])))
     return "\n\n".join([*blocks, NOTE]) + "\n"
 
 
-def _errors(found: dict[str, dict]) -> str:
+def _apart(counts: dict[str, int]) -> list[str]:
+    """What is in no figure above."""
+    lines = []
+    if counts["additions"]:
+        lines.append(
+            f"Apart from these: {counts['additions']} added sounds in "
+            f"{counts['words with additions']} words."
+        )
+    if counts["unplaced"]:
+        lines.append(
+            f"{counts['unplaced']} errors are on phones that the text's pronunciation lacks."
+        )
+    if counts["excused"]:
+        lines.append(
+            f"{counts['excused']} words count as correct because they were said as another of "
+            "their pronunciations."
+        )
+    return lines or ["Every annotated error is in these figures."]
+
+
+def _kinds(found: dict[str, dict]) -> dict[str, int]:
+    """The kinds of units that are there, with their numbers."""
     first = next(iter(found.values()))
-    headers = [
-        "errors",
-        f"substituted ({first['num_substituted']})",
-        f"left out ({first['num_left_out']})",
-        f"correct ({first['num_correct']})",
-        "left out F1",
-    ]
-    keys = ("substituted_flagged", "left_out_flagged", "correct_flagged", "left_out_f1")
-    return _table(headers, found, keys)
+    return {name: first[f"num_{name}"] for name in KINDS if first[f"num_{name}"]}
 
 
-def _times(found: dict[str, dict]) -> str:
-    headers = ["times", "average IoU", "correct", "substituted", "left out", "start", "20 ms"]
-    keys = ("average_iou", "iou_correct", "iou_substituted", "iou_left_out")
+def _errors(found: dict[str, dict]) -> str:
+    kinds = _kinds(found)
+    headers = [f"{name.replace('_', ' ')} ({number})" for name, number in kinds.items()]
+    keys = [f"{name}_flagged" for name in kinds]
+    if "left_out" in kinds:
+        headers.append("left out F1")
+        keys.append("left_out_f1")
+    return _table(["errors", *headers], found, keys)
+
+
+def _times(found: dict[str, dict], kinds: Iterable[str]) -> str:
+    kinds = list(kinds)
+    headers = ["times", "average IoU", *[name.replace("_", " ") for name in kinds]]
+    keys = ["average_iou", *[f"iou_{name}" for name in kinds]]
     rows = [
         [
             name,
@@ -159,7 +182,7 @@ def _times(found: dict[str, dict]) -> str:
         ]
         for name, row in found.items()
     ]
-    return _tabulate(headers, rows)
+    return _tabulate([*headers, "start", "20 ms"], rows)
 
 
 def _words(found: dict[str, dict]) -> str:
@@ -172,6 +195,7 @@ def _units(found: dict[str, dict]) -> str:
     """A row a unit and a column a system that may be wrong."""
     systems = [name for name in found if name not in ("oracle", "FA")]
     systems = [name for name in systems if not name.startswith("flag-all")]
+    shown = sorted(found["oracle"].items(), key=lambda item: -item[1]["num_units"])[:MAX_UNITS]
     rows = [
         [
             symbol,
@@ -179,7 +203,7 @@ def _units(found: dict[str, dict]) -> str:
             str(row["num_mispronounced"]),
             *[_percent(found[name][symbol]["f1"]) for name in systems],
         ]
-        for symbol, row in found["oracle"].items()
+        for symbol, row in sorted(shown)
     ]
     return _tabulate(["units", "number", "wrong", *systems], rows)
 

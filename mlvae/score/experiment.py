@@ -96,7 +96,7 @@ def score_experiment(
     if truth.annotation is not None:
         word_truth = truth.annotation.words
         word_answers = []
-        if word_truth is not None:
+        if word_truth is not None and any(of_words.values()):
             word_answers = read_answers(word_truth, systems, of_words, exp_dir)
         details = details_of(truth, answers, word_answers)
         results["details"] = details

@@ -99,10 +99,14 @@ def title_of(corpus: dict) -> str:
 
 
 def heading(truth: Truth, corpus: dict) -> str:
-    """One line: the corpus, whether its speech is synthetic, and the size of the scored set."""
+    """One line: the corpus, whether its speech is synthetic, and the size of the scored set.
+
+    Of pieces words are scored.
+    """
+    kind = "words" if corpus.get("unit") == "bpe" else "units"
     return (
         f"{title_of(corpus)}: {len(truth.utterances)} test utterances, "
-        f"{len(truth.canonical)} units, {100 * np.mean(truth.positive):.1f} % of them mismatched"
+        f"{len(truth.canonical)} {kind}, {100 * np.mean(truth.positive):.1f} % of them mismatched"
     )
 
 

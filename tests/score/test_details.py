@@ -105,6 +105,25 @@ def test_errors_count_by_their_type():
     assert never["correct_flagged"] == pytest.approx(1 / 3)
 
 
+def test_only_kinds_that_are_there_have_a_column():
+    """Where silence is a unit, an added sound is one as well."""
+    segment = annotated()
+    segment.custom["error"][2] = "a"
+    segment.custom["additions"] = []
+    truth = truth_of([segment])
+    details = details_of(truth, [tier_answer("oracle", truth, [answered()], "fa")], [])
+    assert details["errors"]["oracle"]["num_added"] == 1
+    text = format_details(details, "x")
+    figures = text.split("Figures are in percent")[0]
+    (errors,) = [line for line in figures.splitlines() if line.startswith("errors")]
+    (times,) = [line for line in figures.splitlines() if line.startswith("times")]
+    assert all(kind in errors for kind in ("substituted (1)", "added (1)", "correct (3)"))
+    assert "left out" not in errors and "left out" not in times
+    assert " ".join(times.split()) == "times average IoU substituted added correct start 20 ms"
+    assert "Every annotated error is in these figures." in text
+    assert "\nwords" not in figures
+
+
 def test_units_without_an_interval_do_not_count_for_times():
     truth = truth_of([annotated()])
     answer = answer_of(truth, answered(late=0.05))
@@ -165,6 +184,17 @@ def test_a_corpus_whose_mismatches_were_made_has_no_details(folders):
     assert not (folders[1] / "details.txt").exists()
 
 
+def test_of_many_kinds_of_units_the_most_frequent_are_listed():
+    truth = truth_of([annotated()])
+    details = details_of(truth, [tier_answer("oracle", truth, [answered()], "fa")], [])
+    row = {"num_mispronounced": 0, "precision": 0.0, "recall": 0.0, "f1": 0.0}
+    many = {f"w{number}": {"num_units": number, **row} for number in range(100, 200)}
+    details["units"] = {"oracle": many}
+    lines = format_details(details, "x").splitlines()
+    shown = [line.split()[0] for line in lines if line.split()[:1] and line.split()[0] in many]
+    assert shown == [f"w{number}" for number in range(150, 200)]
+
+
 @pytest.mark.parametrize("unit", ["phone", "bpe"])
 def test_stage_6_of_phones_and_of_pieces(unit, tmp_path, capsys):
     data, exp = tmp_path / "data", tmp_path / "exp"
@@ -188,8 +218,8 @@ def test_stage_6_of_phones_and_of_pieces(unit, tmp_path, capsys):
     assert score_experiment(data, exp, num_resamples=50) == 0
     results = json.loads((exp / "results.json").read_text())
     heading = (exp / "table.txt").read_text().splitlines()[0]
-    number = 10 if unit == "phone" else 4
-    assert heading.startswith(f"L2-ARCTIC (simulated): 2 test utterances, {number} units, ")
+    number, kind = (10, "units") if unit == "phone" else (4, "words")
+    assert heading.startswith(f"L2-ARCTIC (simulated): 2 test utterances, {number} {kind}, ")
     assert results["counts"]["num_units"] == number
     assert results["systems"]["ML-VAE-sub"]["hard_f1"] == 1.0
     words = results["details"]["words"]["ML-VAE-sub"]
@@ -200,6 +230,27 @@ def test_stage_6_of_phones_and_of_pieces(unit, tmp_path, capsys):
     assert "2 added sounds in 2 words" in text
     assert max(map(len, text.splitlines())) <= 120
     assert (exp / "utterance.png").exists()
+
+
+def test_stage_6_without_words_says_nothing_of_words(tmp_path, capsys):
+    """As in protocol annotation: the truth knows words, the answers do not."""
+    data, exp = tmp_path / "data", tmp_path / "exp"
+    data.mkdir()
+    (data / "corpus.json").write_text(json.dumps({"title": "L2-ARCTIC", "synthetic": False}))
+    SupervisionSet.from_segments([annotated()]).to_file(data / "truth.jsonl.gz")
+    cut = answered()
+    for name in ("words", "word_of_unit"):
+        del cut.supervisions[0].custom[name]
+    (exp / "fa").mkdir(parents=True)
+    with LilcomChunkyWriter(tmp_path / "feats") as writer:
+        CutSet.from_cuts([with_features(cut, writer)]).to_file(exp / "fa" / "cuts_test.jsonl.gz")
+    (exp / "fa" / "training.json").write_text(json.dumps({"num_params": 1, "training_seconds": 1}))
+    assert score_experiment(data, exp, num_resamples=20) == 0
+    assert json.loads((exp / "results.json").read_text())["details"]["words"] == {}
+    assert not any(
+        line.startswith("words ") and "hard" in line
+        for line in (exp / "details.txt").read_text().splitlines()
+    )
 
 
 def test_a_table_of_many_systems_stays_readable():
