@@ -147,8 +147,8 @@ def _apart(counts: dict[str, int]) -> list[str]:
         )
     if counts["excused"]:
         lines.append(
-            f"{counts['excused']} words count as correct because they were said as another of "
-            "their pronunciations."
+            f"Units of {counts['excused']} words count as correct because these were said as "
+            "another of their pronunciations; among words they are wrong, as annotated."
         )
     return lines or ["Every annotated error is in these figures."]
 
