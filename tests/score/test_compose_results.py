@@ -235,7 +235,7 @@ def test_l2arctic_without_some_parts(l2arctic_exp, monkeypatch, capsys):
     assert status == 0
     assert "without annotation, bpe, full, which were not done" in capsys.readouterr().out
     assert [line for line in text.splitlines() if line.startswith("## ")] == [
-        "## Mismatch-tiny, 1,234 utterances, all systems",
+        "## Mismatch-tiny, 1,234 utterances",
         "## Beside the paper",
         "## Columns",
     ]
