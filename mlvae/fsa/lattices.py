@@ -11,7 +11,7 @@ from .emissions import Emissions
 # any beam that is clear of rounding error, about 1e-7 of the score. A narrow one is several times
 # faster, and leaves most lattices with the best path alone.
 BEST_PATH_BEAM = 0.03
-WIDER_BEAMS = (10.0, 1e3, 1e6)
+WIDER_BEAMS = (1.0, 10.0, 1e3, 1e6)
 
 INT32_MAX = 2**31 - 1
 

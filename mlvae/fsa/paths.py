@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from .emissions import Emissions
-from .lattices import arc_row_splits, beams, too_short
+from .lattices import arc_row_splits, beams, too_short, whole_paths
 
 #: What is searched at once on CPU, in states x (frames + 1). k2 walks through all of its scores, 8
 #: bytes each, forwards and backwards, which is faster where they stay in the cache of the core.
@@ -195,7 +195,7 @@ def best_paths(graphs: k2.Fsa, bare: k2.Fsa, emissions: Emissions) -> tuple[list
                 if fsa_vec is not None:
                     undecided.append(([part[place] for place in rest.tolist()], fsa_vec))
             if undecided:
-                found, some = shortest(undecided, length)
+                found, some = shortest(undecided, emissions)
                 positions += found
                 paths.append(some)
         missing = sorted(set(missing) - set(positions))
@@ -214,20 +214,17 @@ def joined(paths: Sequence[Paths]) -> Paths:
 
 
 def shortest(
-    undecided: list[tuple[list[int], k2.Fsa]], length: torch.Tensor
+    undecided: list[tuple[list[int], k2.Fsa]], emissions: Emissions
 ) -> tuple[list[int], Paths]:
     """k2's shortest paths of lattices with more than one, all at once: the steps cost the time.
 
-    Leaves out those that rounding has cut in pieces, which may hold no path, or one through some
-    of their frames.
+    Leaves out those that rounding has cut in pieces.
     """
     positions = [position for some, _ in undecided for position in some]
     lattices = [lattice for _, lattice in undecided]
     lattice = k2.cat(lattices) if len(lattices) > 1 else lattices[0]
-    paths = k2.shortest_path(lattice, use_double_scores=True)
-    splits = arc_row_splits(paths)
-    num_arcs = splits[1:] - splits[:-1]
-    whole = num_arcs == length[positions]
+    paths, whole = whole_paths(lattice, emissions, positions)
+    num_arcs = arc_row_splits(paths).diff()
     kept = torch.repeat_interleave(whole, num_arcs)
     found = [position for position, is_whole in zip(positions, whole.tolist()) if is_whole]
     return found, Paths(
