@@ -85,6 +85,10 @@ python=$("$root/local/setup.sh")
 # The programs of this checkout go with the package of this checkout, whichever is installed.
 PYTHONPATH=$(cd "$root" && pwd)${PYTHONPATH:+:$PYTHONPATH}
 export PYTHONPATH
+# glibc keeps what is freed for what is needed next. Otherwise it may give memory back between two
+# E-steps, and get it again page by page.
+export MALLOC_MMAP_THRESHOLD_=${MALLOC_MMAP_THRESHOLD_:-33554432}
+export MALLOC_TRIM_THRESHOLD_=${MALLOC_TRIM_THRESHOLD_:-1073741824}
 
 data=$data_dir/${corpus_name:-$corpus}
 exp=$exp_dir/$recipe/${corpus_name:-$corpus}/$config

@@ -15,6 +15,9 @@ What is compared is as fair as this:
   caches as another has left them. The loop DP has fewer turns, evenly spread. What counts is the
   ratio of medians.
 * Python's garbage collector runs before each run and not during any.
+* Freed memory stays with the process, as run.sh has it. Otherwise it depends on the chance of what
+  lies where whether a process gives it back after each run and gets it again, which takes the ways
+  that use much of it up to 3 ms.
 * Each way has one thread, unless --threads gives more to torch; k2's search and the other two have
   one in any case.
 * The loop DP is what one writes first and not what one would tune: see benchmarks/baselines.py.
@@ -24,6 +27,7 @@ Where other work takes the cores that --threads counts on, set OMP_WAIT_POLICY=p
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import gc
 import json
@@ -97,6 +101,18 @@ def timed(function: Callable, seconds: list[float], device: torch.device) -> Cal
         return result
 
     return wrapper
+
+
+def keep_freed_memory() -> None:
+    """What run.sh sets by environment variables of glibc, which are read before a process starts.
+
+    Does nothing with other C libraries, which do not have these settings.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mmap_threshold, trim_threshold = -3, -1  # of malloc.h
+        mallopt(mmap_threshold, 32 * 2**20)  # the most there can be
+        mallopt(trim_threshold, 2**30)
 
 
 @contextmanager
@@ -248,6 +264,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = {name: value for name, value in options.as_dict().items() if name != "json"}
     hardware = machine()
     torch.set_num_threads(options.threads)
+    keep_freed_memory()
     try:
         if options.device == "cuda" and not torch.cuda.is_available():
             raise ValueError("--device cuda, but torch finds no CUDA device; see `mlvae env`")

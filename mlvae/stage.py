@@ -7,14 +7,33 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
+
+from tqdm import tqdm
+
+Item = TypeVar("Item")
 
 
 def log(message: str) -> None:
     """Print one line with the local time in front, as Kaldi recipes do."""
     print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {message}", flush=True)
+
+
+def progress(
+    items: Iterable[Item], description: str, unit: str, total: int | None = None
+) -> Iterable[Item]:
+    """Go through ``items`` with a progress bar on standard error.
+
+    A log file keeps each state of the bar that a terminal writes over: there it is written twice a
+    minute at most.
+    """
+    seconds = 0.5 if sys.stderr.isatty() else 30.0
+    return tqdm(
+        items, description, total, unit=unit, mininterval=seconds, maxinterval=max(10.0, seconds)
+    )
 
 
 @contextlib.contextmanager

@@ -15,9 +15,11 @@ TOOLS = (
 )
 
 # Plays an interpreter. It notes how it was called; what it can do is said by its environment:
-# KNOWS=yes, every import works; VENV and PIP=no, `-m venv` and `-m pip` fail.
+# KNOWS=yes, every import works; VENV and PIP=no, `-m venv` and `-m pip` fail. With NOTE=VARIABLE it
+# notes the value of that variable, too.
 PYTHON = """#!/usr/bin/env bash
 echo "${0##*/} $*" | head -n 1 >>"$CALLS"
+[[ -z ${NOTE:-} ]] || echo "$NOTE=${!NOTE:-}" >>"$CALLS"
 case "$1 ${2:-}" in
   "--version "*) echo Python 3.10.0 ;;
   "-c import sys; sys.exit(sys.version_info"*) exit 0 ;;

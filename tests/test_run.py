@@ -48,6 +48,15 @@ def test_run_calls_all_stages_in_order(project):
     assert re.fullmatch(r"[-\d]+ [:\d]+ stage 1 fbank: end, \d+ s", lines[3])
 
 
+@pytest.mark.parametrize("given, used", [({}, 2**30), ({"MALLOC_TRIM_THRESHOLD_": "5"}, 5)])
+def test_stages_keep_freed_memory_unless_the_user_says_how_much(project, given, used):
+    project.has("python3")
+    given = {"KNOWS": "yes", "NOTE": "MALLOC_TRIM_THRESHOLD_", **given}
+    result = project.run("run.sh", "--stage", "3", "--stop-stage", "3", **given)
+    assert result.returncode == 0, result.stderr
+    assert project.calls("MALLOC_TRIM")[-1] == f"MALLOC_TRIM_THRESHOLD_={used}"
+
+
 def test_run_hands_the_options_on(project):
     (project.root / "digits here").mkdir()
     result = run(

@@ -15,9 +15,9 @@ from typing import Optional, Protocol, Union
 import numpy as np
 from lhotse import Recording, RecordingSet, SupervisionSegment, SupervisionSet
 from lhotse.audio import AudioSource
-from tqdm import tqdm
 
 from mlvae.data.audio import AudioError, read_audio
+from mlvae.stage import progress
 
 _WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 DIGIT_WORDS = {str(digit): word for digit, word in enumerate(_WORDS)}
@@ -95,7 +95,7 @@ def usable_clips(
     """
     usable: dict[str, tuple[Path, int, int]] = {}
     ordered = sorted(paths, key=lambda path: (path.stem, str(path)))
-    for path in tqdm(ordered, desc=f"check {corpus} clips", unit="clip", mininterval=1.0):
+    for path in progress(ordered, f"check {corpus} clips", "clip"):
         try:
             parse_clip_id(path.stem)
             if path.stem in usable:

@@ -17,11 +17,10 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tqdm import tqdm
-
 from mlvae.data.clips import DIGIT_WORDS, Pair, SkipReport, digit_manifests, usable_clips
 from mlvae.data.espeak_voice import SpokenClip, VoiceWork
 from mlvae.data.manifests import write_json
+from mlvae.stage import progress
 
 VOICES = {
     "us-m1": "en-us+m1",
@@ -121,7 +120,7 @@ def synthesize_clips(
     ]
     with ThreadPoolExecutor(num_jobs or os.cpu_count() or 1) as pool:
         done = pool.map(_run, works)
-        for _ in tqdm(done, desc="synthesise", unit="voice", total=len(works)):
+        for _ in progress(done, "synthesise", "voice", len(works)):
             pass
     write_json(fresh / "synthesis.json", made_with)
     shutil.rmtree(clips_dir, ignore_errors=True)

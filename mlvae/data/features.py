@@ -20,13 +20,12 @@ import torch
 from lhotse import CutSet, Fbank, FbankConfig, LilcomChunkyWriter, MonoCut
 from lhotse.features import Features
 from lhotse.utils import compute_num_frames_from_samples
-from tqdm import tqdm
 
 from mlvae.data.audio import AudioError, audio_info
 from mlvae.data.clips import SkipReport
 from mlvae.data.dataset import load_cuts
 from mlvae.data.manifests import SPLITS, write_manifest
-from mlvae.stage import atomic_path
+from mlvae.stage import atomic_path, progress
 
 NUM_MEL_BINS = 40
 FRAME_LENGTH, FRAME_SHIFT = 0.025, 0.01  # seconds
@@ -168,8 +167,7 @@ def _write_split(
     with_features: list[MonoCut] = []
     with atomic_path(feats_path) as temporary:
         with LilcomChunkyWriter(temporary) as writer:
-            progress = tqdm(cuts, desc=f"fbank {split}", unit="cut", mininterval=1.0)
-            for cut, result in zip(progress, results):
+            for cut, result in zip(progress(cuts, f"fbank {split}", "cut"), results):
                 if isinstance(result, str):
                     place = cut.recording.sources[0].source
                     report.skip(cut.id, result, place=str(place))

@@ -21,7 +21,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from lhotse import MonoCut, SupervisionSegment
-from tqdm import tqdm
 
 from mlvae.data.clips import SkipReport, file_recording
 from mlvae.data.l2arctic_corpus import (
@@ -35,7 +34,7 @@ from mlvae.data.l2arctic_options import SAMPLING_RATE, CorpusOptions
 from mlvae.data.l2arctic_truth import UtteranceTruth, annotation_truth, phone_truth, word_truth
 from mlvae.data.lexicon import Lexicon, words_of_text
 from mlvae.data.manifests import SPLITS, write_json, write_manifest
-from mlvae.stage import atomic_path
+from mlvae.stage import atomic_path, progress
 
 
 @dataclass
@@ -92,7 +91,7 @@ def build_corpus(
     if options.num_utterances is not None:
         chosen = choose(chosen, options.num_utterances, options.seed)
     made = _Corpus()
-    for files in tqdm(chosen, desc="read L2-ARCTIC", unit="utt", mininterval=1.0):
+    for files in progress(chosen, "read L2-ARCTIC", "utt"):
         try:
             _add(made, read_utterance(files, options.protocol == "text"), options, lexicon)
         except UtteranceError as error:

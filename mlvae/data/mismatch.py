@@ -23,11 +23,11 @@ from pathlib import Path
 import numpy as np
 from lhotse import MonoCut, Recording, SupervisionSegment
 from lhotse.supervision import AlignmentItem
-from tqdm import tqdm
 
 from mlvae.data.audio import AudioError, write_wav
 from mlvae.data.clips import DIGIT_WORDS, SourceClip, file_recording
 from mlvae.data.manifests import SPLITS, write_json, write_manifest
+from mlvae.stage import progress
 
 MISMATCH_RATE = 0.201
 MIN_UNITS, MAX_UNITS = 3, 7
@@ -199,7 +199,7 @@ def build_mismatch_corpus(
     shutil.rmtree(fresh_dir, ignore_errors=True)
     cuts: dict[str, list[MonoCut]] = {split: [] for split in SPLITS}
     truth: list[SupervisionSegment] = []
-    for utterance in tqdm(plan, desc="join clips", unit="utt", mininterval=1.0):
+    for utterance in progress(plan, "join clips", "utt"):
         samples, lengths = _join(utterance.clips, options.sampling_rate)
         relative = Path(utterance.speaker) / f"{utterance.id}.wav"
         (fresh_dir / relative).parent.mkdir(parents=True, exist_ok=True)

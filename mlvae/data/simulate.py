@@ -21,13 +21,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Queue
 
-from tqdm import tqdm
-
 from mlvae.data.clips import SkipReport
 from mlvae.data.manifests import write_json
 from mlvae.data.simulate_plan import SPEAKERS, Plan, PlannedUtterance, plan_corpus
 from mlvae.data.simulate_tiers import annotation_tiers, write_tiers
 from mlvae.data.simulate_voice import SpeechWork
+from mlvae.stage import progress
 
 DEFAULT_SIZE = 720
 """Utterances in all, 30 a speaker; the real corpus has `simulate_plan.FULL_SIZE` annotated ones."""
@@ -119,9 +118,8 @@ def _build(plan: Plan, folder: Path, seed: int, num_jobs: int) -> dict:
     planned = {utterance.spoken.path: utterance for utterance in plan.utterances}
     counts: Counter[str] = Counter()
     skipped = []
-    for answer in tqdm(
-        _answers(plan.utterances, folder, seed, num_jobs), desc="simulate", total=len(planned)
-    ):
+    answers = _answers(plan.utterances, folder, seed, num_jobs)
+    for answer in progress(answers, "simulate", "utt", len(planned)):
         utterance = planned[answer["path"]]
         if "reason" in answer:
             (folder / answer["path"]).unlink(missing_ok=True)
