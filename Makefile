@@ -3,8 +3,9 @@ setup = python=$$(bash local/setup.sh --dev) || exit 1;
 
 .PHONY: test lint format lock
 
+# A process a core, with a thread each; the tests of one file stay together, as they share fixtures.
 test: lint
-	@$(setup) "$$python" -m pytest -q
+	@$(setup) OMP_NUM_THREADS=1 "$$python" -m pytest -q -n auto --maxprocesses 8 --dist loadfile $(ARGS)
 
 lint:
 	@$(setup) "$$python" -m ruff check . && "$$python" -m ruff format --check .

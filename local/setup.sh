@@ -213,7 +213,7 @@ main() {
   local python
   case "${1:-}" in
     --dev)
-      modules+=" pytest hypothesis ruff jinja2"
+      modules+=" pytest xdist hypothesis ruff jinja2"
       active_record+=-dev
       ;;
     "") ;;
