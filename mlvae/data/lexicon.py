@@ -1,6 +1,6 @@
 """Pronunciations of words: the CMU Pronouncing Dictionary, and a file of one's own.
 
-Stress is dropped and phones are folded (`mlvae.data.l2arctic_phones`); all pronunciations that
+Stress is dropped and phones are folded (`mlvae.data.l2arctic.phones`); all pronunciations that
 then differ are kept, in the dictionary's order.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from mlvae.data.l2arctic_phones import PHONES, fold_phone
+from mlvae.data.l2arctic.phones import PHONES, fold_phone
 
 Pronunciation = tuple[str, ...]
 

@@ -16,7 +16,7 @@ UNKNOWN = "*"
 
 @dataclass(frozen=True)
 class Annotation:
-    """What annotators say of a test set besides; see `mlvae.data.l2arctic_truth`.
+    """What annotators say of a test set besides; see `mlvae.data.l2arctic.truth`.
 
     Attributes:
         errors: N error types, ``s``, ``d``, ``a`` or empty.

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from jsonargparse import ArgumentParser, Namespace
 
-from mlvae.data import simulate
-from mlvae.data.l2arctic import build_corpus
-from mlvae.data.l2arctic_corpus import Listing, list_corpus
-from mlvae.data.l2arctic_options import CorpusOptions
+from mlvae.data.l2arctic.build import build_corpus
+from mlvae.data.l2arctic.corpus import Listing, list_corpus
+from mlvae.data.l2arctic.options import CorpusOptions
 from mlvae.data.lexicon import Lexicon
+from mlvae.data.simulate import build as simulate
 from mlvae.stage import StageReport, log
 
 

@@ -11,7 +11,7 @@ from mlvae.data.dataset import load_cuts
 from mlvae.data.manifests import SPLITS
 from mlvae.score.truth import read_truth
 from tests.data.conftest import load_script
-from tests.data.l2arctic_tree import (
+from tests.data.l2arctic.tree import (
     NUM_UNANNOTATED,
     READ,
     SKIPPED,

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from mlvae.data.simulate_errors import (
+from mlvae.data.simulate.errors import (
     MAX_ERRORS,
     OWN_HABITS,
     REAL_COUNTS,
@@ -19,8 +19,8 @@ from mlvae.data.simulate_errors import (
     read_confusions,
     speaker_rates,
 )
-from mlvae.data.simulate_phones import base, is_vowel
-from mlvae.data.simulate_plan import SPEAKERS, read_sentences
+from mlvae.data.simulate.phones import base, is_vowel
+from mlvae.data.simulate.plan import SPEAKERS, read_sentences
 
 LANGUAGES = {speaker.name: speaker.language for speaker in SPEAKERS}
 

@@ -23,13 +23,13 @@ from queue import Queue
 
 from mlvae.data.clips import SkipReport
 from mlvae.data.manifests import write_json
-from mlvae.data.simulate_plan import SPEAKERS, Plan, PlannedUtterance, plan_corpus
-from mlvae.data.simulate_tiers import annotation_tiers, write_tiers
-from mlvae.data.simulate_voice import SpeechWork
+from mlvae.data.simulate.plan import SPEAKERS, Plan, PlannedUtterance, plan_corpus
+from mlvae.data.simulate.tiers import annotation_tiers, write_tiers
+from mlvae.data.simulate.voice import SpeechWork
 from mlvae.stage import progress
 
 DEFAULT_SIZE = 720
-"""Utterances in all, 30 a speaker; the real corpus has `simulate_plan.FULL_SIZE` annotated ones."""
+"""Utterances in all, 30 a speaker; the real corpus has `plan.FULL_SIZE` annotated ones."""
 
 MARKER = "simulated.json"
 
@@ -51,7 +51,7 @@ def simulate_l2arctic(
     """Build the corpus in the layout of L2-ARCTIC v5.0, unless it is there already.
 
     For every utterance: ``<speaker>/wav/<id>.wav`` (16 kHz, 16 bit), ``transcript/<id>.txt``,
-    ``annotation/<id>.TextGrid`` (see `mlvae.data.simulate_tiers`) and ``textgrid/<id>.TextGrid``
+    ``annotation/<id>.TextGrid`` (see `mlvae.data.simulate.tiers`) and ``textgrid/<id>.TextGrid``
     (canonical phones). The folder appears when it is complete. The same seed gives the same files
     on the same machine; an utterance does not depend on how many others there are.
 
@@ -192,7 +192,7 @@ def _start() -> subprocess.Popen:
     root = str(Path(__file__).resolve().parents[2])  # works uninstalled, too
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.Popen(
-        [sys.executable, "-m", "mlvae.data.simulate_voice"],
+        [sys.executable, "-m", "mlvae.data.simulate.voice"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

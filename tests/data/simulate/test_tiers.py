@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from mlvae.data.simulate_errors import Segment
-from mlvae.data.simulate_tiers import DELETION_SECONDS, annotation_tiers, label
+from mlvae.data.simulate.errors import Segment
+from mlvae.data.simulate.tiers import DELETION_SECONDS, annotation_tiers, label
 
 
 def correct(word, phone):

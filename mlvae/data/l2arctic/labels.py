@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mlvae.data.l2arctic_phones import SIL, fold_phone, is_tidy
+from mlvae.data.l2arctic.phones import SIL, fold_phone, is_tidy
 
 SUBSTITUTION, DELETION, ADDITION = "s", "d", "a"
 

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from mlvae.data.audio import AudioError, audio_info
 from mlvae.data.clips import SkipReport
-from mlvae.data.l2arctic_labels import PhoneLabel, read_label
-from mlvae.data.l2arctic_phones import SIL
-from mlvae.data.l2arctic_textgrid import (
+from mlvae.data.l2arctic.labels import PhoneLabel, read_label
+from mlvae.data.l2arctic.phones import SIL
+from mlvae.data.l2arctic.textgrid import (
     Interval,
     Repair,
     TextGridError,

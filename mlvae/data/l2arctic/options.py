@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mlvae.data.l2arctic_corpus import SPEAKERS, TEST, VALID
+from mlvae.data.l2arctic.corpus import SPEAKERS, TEST, VALID
 
 SAMPLING_RATE = 16000
 """Hz, of the audio that features are made of."""

@@ -1,6 +1,6 @@
 """What simulated learners get wrong: confusions as counted in L2-ARCTIC, dealt out to speakers.
 
-``simulate_confusions.tsv`` holds counts of canonical and perceived phones over 2,697 annotated
+``confusions.tsv`` holds counts of canonical and perceived phones over 2,697 annotated
 utterances of L2-ARCTIC (folded phones: AO counts as AA, ZH as SH; ``-`` is a deletion, canonical
 ``+`` an addition, ``err`` an unclear sound). They do not tell speakers apart, so speakers are
 invented: each has a handful of confusions that happen often (its habits), some of them shared with
@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mlvae.data.simulate_phones import ERR_CONSONANTS, ERR_VOWELS, VOWELS, base, is_vowel
+from mlvae.data.simulate.phones import ERR_CONSONANTS, ERR_VOWELS, VOWELS, base, is_vowel
 
 REAL_UTTERANCES = 3599
 REAL_COUNTS = {"s": 14098, "d": 3420, "a": 1092}
@@ -45,7 +45,7 @@ class Segment:
         word: index of its word.
         canonical: ARPAbet with stress; None: an addition.
         perceived: what an annotator writes, ARPAbet with stress, or ``err``; None: a deletion.
-        spoken: what the voice is given (see `mlvae.data.simulate_phones`); None: a deletion.
+        spoken: what the voice is given (see `mlvae.data.simulate.phones`); None: a deletion.
     """
 
     word: int
@@ -71,7 +71,7 @@ def fold(phone: str) -> str:
 
 def read_confusions() -> dict[Pair, int]:
     """The embedded counts by (canonical, perceived)."""
-    path = Path(__file__).with_name("simulate_confusions.tsv")
+    path = Path(__file__).with_name("confusions.tsv")
     with path.open(encoding="utf-8", newline="") as file:
         rows = csv.DictReader(file, delimiter="\t")
         return {(row["canonical"], row["perceived"]): int(row["count"]) for row in rows}

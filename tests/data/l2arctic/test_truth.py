@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from mlvae.data.l2arctic_corpus import Segment, Utterance, UtteranceFiles
-from mlvae.data.l2arctic_labels import read_label
-from mlvae.data.l2arctic_textgrid import Interval
-from mlvae.data.l2arctic_truth import annotation_truth, phone_truth, word_truth
+from mlvae.data.l2arctic.corpus import Segment, Utterance, UtteranceFiles
+from mlvae.data.l2arctic.labels import read_label
+from mlvae.data.l2arctic.textgrid import Interval
+from mlvae.data.l2arctic.truth import annotation_truth, phone_truth, word_truth
 from mlvae.data.lexicon import Lexicon
 from mlvae.score.truth import truth_of
-from tests.data.l2arctic_tree import DOG_WORDS, dog, tiers
+from tests.data.l2arctic.tree import DOG_WORDS, dog, tiers
 
 LEXICON = Lexicon(
     {

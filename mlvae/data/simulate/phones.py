@@ -4,7 +4,7 @@ A phone is an ARPAbet symbol, a vowel with its stress digit (``AH0``); ``err:x``
 that English lacks, by espeak-ng's own name of it. espeak-ng adapts what it is given to its
 neighbours: it reduces vowels, taps ``t``, assimilates ``n`` to a velar, melts a final ``l`` or
 ``r`` into its vowel (so that it has no length) and links vowels with glides. The spelling below
-avoids what would make one of the 39 phones another; `mlvae.data.simulate_times.join_events` checks
+avoids what would make one of the 39 phones another; `mlvae.data.simulate.times.join_events` checks
 for every utterance that what was spoken is what was meant.
 
 Pure Python: the process that speaks should start quickly.

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from mlvae.data.l2arctic_labels import read_label
-from mlvae.data.l2arctic_phones import ERR, PHONES, SIL, fold_phone
+from mlvae.data.l2arctic.labels import read_label
+from mlvae.data.l2arctic.phones import ERR, PHONES, SIL, fold_phone
 
 
 def test_37_phones_are_left_of_39():

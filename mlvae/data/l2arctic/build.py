@@ -23,15 +23,15 @@ from pathlib import Path
 from lhotse import MonoCut, SupervisionSegment
 
 from mlvae.data.clips import SkipReport, file_recording
-from mlvae.data.l2arctic_corpus import (
+from mlvae.data.l2arctic.corpus import (
     SPEAKERS,
     Utterance,
     UtteranceError,
     UtteranceFiles,
     read_utterance,
 )
-from mlvae.data.l2arctic_options import SAMPLING_RATE, CorpusOptions
-from mlvae.data.l2arctic_truth import UtteranceTruth, annotation_truth, phone_truth, word_truth
+from mlvae.data.l2arctic.options import SAMPLING_RATE, CorpusOptions
+from mlvae.data.l2arctic.truth import UtteranceTruth, annotation_truth, phone_truth, word_truth
 from mlvae.data.lexicon import Lexicon, words_of_text
 from mlvae.data.manifests import SPLITS, write_json, write_manifest
 from mlvae.stage import atomic_path, progress

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from mlvae.data.l2arctic_textgrid import (
+from mlvae.data.l2arctic.textgrid import (
     Interval,
     TextGridError,
     read_textgrid,
     tidy_intervals,
 )
-from tests.data.l2arctic_tree import DOG_WORDS, textgrid, tiers
+from tests.data.l2arctic.tree import DOG_WORDS, textgrid, tiers
 
 CONTENT = {**tiers(DOG_WORDS), "IPA": [(0.0, 1.1, 'a "good" dog')]}
 

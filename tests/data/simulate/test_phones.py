@@ -10,7 +10,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from mlvae.data.simulate_phones import (
+from mlvae.data.simulate.phones import (
     ERR_CONSONANTS,
     ERR_VOWELS,
     SOUNDS,
@@ -18,9 +18,9 @@ from mlvae.data.simulate_phones import (
     VOWELS,
     espeak_text,
 )
-from mlvae.data.simulate_plan import SPEAKERS, read_sentences
-from mlvae.data.simulate_times import PhoneMismatch, close_gaps, join_events
-from mlvae.data.simulate_voice import SpeechWork, SpokenUtterance, resample
+from mlvae.data.simulate.plan import SPEAKERS, read_sentences
+from mlvae.data.simulate.times import PhoneMismatch, close_gaps, join_events
+from mlvae.data.simulate.voice import SpeechWork, SpokenUtterance, resample
 from tests.data.conftest import ROOT
 
 
@@ -70,7 +70,7 @@ def spoken(tmp_path_factory):
     utterances.append(utterance([["AA1", "T", "AA1"]], "stop.wav"))
     utterances.append(utterance([["AA1"]], "nobody.wav", "en-us+nobody-has-this"))
     answered = subprocess.run(
-        [sys.executable, "-m", "mlvae.data.simulate_voice"],
+        [sys.executable, "-m", "mlvae.data.simulate.voice"],
         input=SpeechWork(0, str(folder), utterances).to_json(),
         stdout=subprocess.PIPE,
         text=True,
