@@ -18,20 +18,18 @@ tier                symbol              score
 ==================  ==================  ==========================================================
 
 A unit that was left out has no length, or the one that an aligner of edges gives it; see
-:func:`refine_edges`. How canonical units come by what was found in another pronunciation,
+:func:`.refine_edges`. How canonical units come by what was found in another pronunciation,
 :mod:`mlvae.pronunciations` says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from lhotse import CutSet
 from lhotse.cut import Cut
 from lhotse.supervision import AlignmentItem
-from lhotse.utils import fastcopy
 
 from mlvae.align import Aligner
 from mlvae.data.dataset import UnitDataset
@@ -41,17 +39,8 @@ from mlvae.em.targets import items_of_spans
 from mlvae.fsa import UnitSpan, best_path, expected_edges, posteriors, word_posteriors
 from mlvae.nn import MlVae
 from mlvae.pronunciations import by_place, canonical_spans, places_of_slots, spoken_differs
-from mlvae.tiers import has_tier, tier, units_of_words, with_tiers
-
-#: Tiers of units; they have equal times.
-UNIT_TIERS = ("mlvae", "mlvae_heard", "mlvae_left_out")
-SPOKEN = "mlvae_spoken"
-#: Fields of a supervision that go unit by unit with its canonical units.
-OF_UNITS = ("units", "words", "word_of_unit", "pronunciations", "sources")
-#: What the tier ``mlvae_heard`` says where the topology cannot tell what was spoken, and where
-#: nothing was.
-UNKNOWN_HEARD = "*"
-NOTHING_HEARD = "-"
+from mlvae.refine_edges import refine_edges
+from mlvae.tiers import NOTHING_HEARD, SPOKEN, UNKNOWN_HEARD, tier, units_of_words, with_tiers
 
 
 def localize(
@@ -165,105 +154,6 @@ def spans_with_edges(spans: Sequence[UnitSpan], edges: torch.Tensor) -> list[Uni
     return moved
 
 
-def refine_edges(cuts: Sequence[Cut], table: UnitTable, edges: Aligner) -> list[Cut]:
-    """Give the units of ``mlvae`` the times that a forced alignment of what was heard has.
-
-    A unit that was left out is aligned too, as the canonical one: it gets the shortest time that
-    the aligner has for it, where in the text it should have been, as annotators mark it who start
-    from an alignment of the text.
-
-    Where it is not known what was heard there is nothing to align: such cuts stay as they are, as
-    do those that are too short for the aligner. A unit that has no counterpart in what was spoken
-    instead lies without length at the end of the one before it, as before.
-    """
-    sounds = {cut.id: _sounds(cut) for cut in cuts}
-    heard = [
-        _with_sounds(cut, sounds[cut.id])
-        for cut in cuts
-        if any(not sound.left_out for sound in sounds[cut.id])
-        and all(sound.symbol in table for sound in sounds[cut.id])
-    ]
-    if not heard:
-        return list(cuts)
-    aligned, _ = edges.align(CutSet.from_cuts(heard), UnitDataset(table))
-    times = {cut.id: tier(cut, "fa") for cut in aligned}
-    return [_moved(cut, sounds[cut.id], times[cut.id]) if cut.id in times else cut for cut in cuts]
-
-
-@dataclass(frozen=True)
-class _Sound:
-    """What is aligned for better edges.
-
-    Attributes:
-        symbol: what was heard; the canonical one of a unit that was left out.
-        start: where it was found, seconds.
-        unit: which of the cut's canonical units it is; None where it is none.
-        left_out: whether nothing was heard of it.
-    """
-
-    symbol: str
-    start: float
-    unit: int | None
-    left_out: bool
-
-
-def _sounds(cut: Cut) -> list[_Sound]:
-    """What was heard, and what was left out, in order."""
-    units = []
-    for number, (unit, heard) in enumerate(zip(tier(cut, "mlvae"), tier(cut, "mlvae_heard"))):
-        left_out = heard.symbol == NOTHING_HEARD
-        symbol = unit.symbol if left_out else heard.symbol
-        units.append(_Sound(symbol, unit.start, number, left_out))
-    if not has_tier(cut, SPOKEN):
-        return units
-    has_length = [item.duration > 0 for item in tier(cut, "mlvae")]
-    unit_at = {unit.start: unit.unit for unit, has in zip(units, has_length) if has}
-    spoken = [
-        _Sound(item.symbol, item.start, unit_at.get(item.start), False)
-        for item in tier(cut, SPOKEN)
-    ]
-    # What was left out lies where the next sound begins, and comes before it.
-    return sorted(
-        [*(unit for unit in units if unit.left_out), *spoken], key=lambda sound: sound.start
-    )
-
-
-def _with_sounds(cut: Cut, sounds: Sequence[_Sound]) -> Cut:
-    """A copy whose canonical units are the sounds, in their words."""
-    word_of = units_of_words(cut)
-    words = None
-    if word_of is not None:
-        # A sound of no canonical unit goes with what was before it.
-        words, last = [], 0
-        for sound in sounds:
-            last = last if sound.unit is None else word_of[sound.unit]
-            words.append(last)
-    return with_units(cut, [sound.symbol for sound in sounds], words)
-
-
-def _moved(cut: Cut, sounds: Sequence[_Sound], times: Sequence[AlignmentItem]) -> Cut:
-    """A cut whose units have the times of their sounds; one without has no length."""
-    of_unit = {sound.unit: time for sound, time in zip(sounds, times)}
-    places: list[tuple[float, float]] = []
-    last = times[0].start
-    for number in range(len(tier(cut, "mlvae"))):
-        time = of_unit.get(number)
-        places.append((last, 0.0) if time is None else (time.start, time.duration))
-        last = last if time is None else time.end
-    moved = {name: _at(tier(cut, name), places) for name in UNIT_TIERS if has_tier(cut, name)}
-    if has_tier(cut, SPOKEN):
-        spoken = [time for sound, time in zip(sounds, times) if not sound.left_out]
-        moved[SPOKEN] = _at(tier(cut, SPOKEN), [(time.start, time.duration) for time in spoken])
-    return with_tiers(cut, moved)
-
-
-def _at(
-    items: Sequence[AlignmentItem], places: Sequence[tuple[float, float]]
-) -> list[AlignmentItem]:
-    """Items with other starts and durations."""
-    return [AlignmentItem(item.symbol, *place, item.score) for item, place in zip(items, places)]
-
-
 def _with_spoken(cut: Cut, spans: Sequence[UnitSpan], table: UnitTable) -> Cut:
     """Add the tier of all sounds of a path."""
     spoken = [span for span in spans if span.kind == "unit" and not span.is_deleted]
@@ -309,21 +199,3 @@ def heard_symbol(span: UnitSpan, table: UnitTable) -> str:
     if span.is_deleted and span.mispronounced:
         return NOTHING_HEARD
     return UNKNOWN_HEARD if span.heard < 0 else table.symbols[span.heard]
-
-
-def with_units(cut: Cut, units: Sequence[str], words: Sequence[int] | None = None) -> Cut:
-    """A copy of a cut with other canonical units, without tiers and what is said of each unit.
-
-    Args:
-        cut: with one supervision.
-        units: the new ones.
-        words: the word of each, non-decreasing; None: nothing is known of words.
-    """
-    supervision = cut.supervisions[0]
-    kept = {key: value for key, value in (supervision.custom or {}).items() if key not in OF_UNITS}
-    custom = {**kept, "units": list(units)}
-    if words is not None:
-        used = {word: place for place, word in enumerate(sorted(set(words)))}
-        custom["words"] = [str(word) for word in used]
-        custom["word_of_unit"] = [used[word] for word in words]
-    return fastcopy(cut, supervisions=[fastcopy(supervision, custom=custom, alignment=None)])

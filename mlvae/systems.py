@@ -22,9 +22,10 @@ from mlvae.em import Decoding, EStep, Trainer, distributed
 from mlvae.em.calibration import choose_scale
 from mlvae.em.checkpoint import load_model, save_model
 from mlvae.em.estep import search_compiler
-from mlvae.localize import localize, with_units
+from mlvae.localize import localize
 from mlvae.nn import MlVae
 from mlvae.stage import log
+from mlvae.tiers import with_units
 
 
 @dataclass

@@ -15,6 +15,16 @@ from lhotse import MonoCut, SupervisionSegment
 from lhotse.supervision import AlignmentItem
 from lhotse.utils import fastcopy
 
+#: Tiers of localisation; see :mod:`mlvae.localize`. Those of units have equal times.
+UNIT_TIERS = ("mlvae", "mlvae_heard", "mlvae_left_out")
+SPOKEN = "mlvae_spoken"
+#: Fields of a supervision that go unit by unit with its canonical units.
+OF_UNITS = ("units", "words", "word_of_unit", "pronunciations", "sources")
+#: What the tier ``mlvae_heard`` says where the topology cannot tell what was spoken, and where
+#: nothing was.
+UNKNOWN_HEARD = "*"
+NOTHING_HEARD = "-"
+
 
 def tier(cut: MonoCut, name: str) -> list[AlignmentItem]:
     """Return the items of one tier of a cut.
@@ -102,6 +112,24 @@ def units_of_words(cut: MonoCut) -> list[int] | None:
             f"in {num_units} units"
         )
     return list(word_of)
+
+
+def with_units(cut: MonoCut, units: Sequence[str], words: Sequence[int] | None = None) -> MonoCut:
+    """A copy of a cut with other canonical units, without tiers and what is said of each unit.
+
+    Args:
+        cut: with one supervision.
+        units: the new ones.
+        words: the word of each, non-decreasing; None: nothing is known of words.
+    """
+    supervision = _supervision(cut)
+    kept = {key: value for key, value in (supervision.custom or {}).items() if key not in OF_UNITS}
+    custom = {**kept, "units": list(units)}
+    if words is not None:
+        used = {word: place for place, word in enumerate(sorted(set(words)))}
+        custom["words"] = [str(word) for word in used]
+        custom["word_of_unit"] = [used[word] for word in words]
+    return fastcopy(cut, supervisions=[fastcopy(supervision, custom=custom, alignment=None)])
 
 
 def _supervision(cut: MonoCut) -> SupervisionSegment:

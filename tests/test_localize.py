@@ -9,8 +9,8 @@ from lhotse import CutSet
 
 from mlvae.em import Decoding
 from mlvae.fsa import UnitSpan
-from mlvae.localize import NOTHING_HEARD, UNKNOWN_HEARD, heard_symbol, localize, with_units
-from mlvae.tiers import has_tier, tier
+from mlvae.localize import heard_symbol, localize
+from mlvae.tiers import NOTHING_HEARD, UNKNOWN_HEARD, has_tier, tier, with_units
 from tests.em.test_estep import (
     NUM_UNITS,
     GivenFeatures,

@@ -10,8 +10,8 @@ from lhotse import CutSet
 from mlvae.em import Decoding, EStep
 from mlvae.em.estep import search_compiler
 from mlvae.fsa import MlFsaCompiler, UnitSpan, expected_edges, posteriors, word_posteriors
-from mlvae.localize import NOTHING_HEARD, localize, spans_with_edges
-from mlvae.tiers import has_tier, tier, units_of_words
+from mlvae.localize import localize, spans_with_edges
+from mlvae.tiers import NOTHING_HEARD, has_tier, tier, units_of_words
 from tests.em.test_estep import NUM_UNITS, GivenFeatures, random_cuts, stand_in
 from tests.em.tiny import CPU, TABLE, make_cut
 

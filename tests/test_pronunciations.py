@@ -10,7 +10,7 @@ from lhotse import CutSet
 from mlvae.em import Decoding
 from mlvae.em.targets import spoken_spans
 from mlvae.fsa import UnitSpan
-from mlvae.localize import localize, with_units
+from mlvae.localize import localize
 from mlvae.pronunciations import (
     by_place,
     canonical_spans,
@@ -19,7 +19,7 @@ from mlvae.pronunciations import (
     places_of_slots,
     spoken_differs,
 )
-from mlvae.tiers import has_tier, tier, with_tiers
+from mlvae.tiers import has_tier, tier, with_tiers, with_units
 from tests.em.test_estep import BOUNDARY, CORRECTNESS, NUM_UNITS, GivenFeatures, stand_in
 from tests.em.tiny import CPU, TABLE, make_cut
 

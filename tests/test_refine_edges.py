@@ -9,9 +9,9 @@ from lhotse import CutSet
 from lhotse.supervision import AlignmentItem
 
 from mlvae.align import AlignConfig, Aligner
-from mlvae.localize import NOTHING_HEARD, UNKNOWN_HEARD, refine_edges, with_units
 from mlvae.nn import NarrowAcousticModelConfig
-from mlvae.tiers import tier, with_tiers
+from mlvae.refine_edges import refine_edges
+from mlvae.tiers import NOTHING_HEARD, UNKNOWN_HEARD, tier, with_tiers, with_units
 from tests.em.tiny import CPU, NUM_FEATURES, TABLE, dataset, make_cut, spoken_cut
 
 CONFIG = AlignConfig(

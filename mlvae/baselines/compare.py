@@ -13,8 +13,7 @@ from lhotse.cut import Cut
 from lhotse.supervision import AlignmentItem
 from rapidfuzz.distance import Levenshtein
 
-from mlvae.localize import NOTHING_HEARD
-from mlvae.tiers import with_tiers
+from mlvae.tiers import NOTHING_HEARD, with_tiers
 
 
 def pair_units(canonical: Sequence[str], recognised: Sequence[str]) -> list[tuple[int | None, int]]:

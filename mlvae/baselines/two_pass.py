@@ -22,9 +22,8 @@ from mlvae.data.units import UnitTable, canonical_units
 from mlvae.device import num_parameters
 from mlvae.em.checkpoint import read_metadata, save_model
 from mlvae.fsa import Emissions, best_path, unit_loop
-from mlvae.localize import with_units
 from mlvae.stage import log
-from mlvae.tiers import tier
+from mlvae.tiers import tier, with_units
 
 MODEL = "model.safetensors"
 

@@ -5,10 +5,9 @@ import pytest
 from lhotse.supervision import AlignmentItem
 
 from mlvae.baselines.compare import pair_units, with_comparison
-from mlvae.localize import NOTHING_HEARD
 from mlvae.report.textgrid import write_textgrid
 from mlvae.score.metrics import interval_iou
-from mlvae.tiers import has_tier, tier
+from mlvae.tiers import NOTHING_HEARD, has_tier, tier
 from tests.em.tiny import make_cut
 
 

@@ -13,9 +13,8 @@ from lhotse import CutSet
 from mlvae.align import AlignConfig, Aligner
 from mlvae.baselines.two_pass import TwoPassConfig, TwoPassFa, load_two_pass, train_two_pass
 from mlvae.fsa import best_path, unit_loop
-from mlvae.localize import NOTHING_HEARD
 from mlvae.nn import NarrowAcousticModelConfig
-from mlvae.tiers import tier
+from mlvae.tiers import NOTHING_HEARD, tier
 from tests.em.tiny import CPU, NUM_FEATURES, TABLE, dataset, make_cut, spoken_cuts
 
 ALIGN = AlignConfig(

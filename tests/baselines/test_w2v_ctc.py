@@ -19,8 +19,7 @@ from mlvae.baselines.wav2vec import pretrained
 from mlvae.data.units import UnitTable
 from mlvae.device import num_parameters
 from mlvae.em.checkpoint import read_metadata, read_tensors
-from mlvae.localize import with_units
-from mlvae.tiers import tier
+from mlvae.tiers import tier, with_units
 from tests.baselines.sounds import RATE, TONES, tone_cut, tone_cuts, write_checkpoint
 from tests.em.tiny import CPU
 

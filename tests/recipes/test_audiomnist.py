@@ -16,8 +16,7 @@ from safetensors.torch import load_file
 from mlvae.data.dataset import load_cuts
 from mlvae.data.manifests import SPLITS
 from mlvae.data.units import UnitTable
-from mlvae.localize import UNKNOWN_HEARD
-from mlvae.tiers import has_tier, tier
+from mlvae.tiers import UNKNOWN_HEARD, has_tier, tier
 from tests.data.conftest import ROOT
 from tests.recipes.conftest import ANSWERS, TINY, Recipe
 
