@@ -9,8 +9,8 @@ from pathlib import Path
 
 import mlvae
 
-#: the extra that brings each optional module
-EXTRAS = {"pygraphviz": "graph", "espeakng_loader": "synthesis", "numba": "dev"}
+#: the package that brings each optional module
+PACKAGES = {"pygraphviz": "pygraphviz", "espeakng_loader": "espeakng-loader", "numba": "numba"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -84,8 +84,8 @@ def _graph(options: argparse.Namespace) -> int:
 
 def _missing(error: ImportError) -> str:
     module = (error.name or "").split(".")[0]
-    if module in EXTRAS:
-        return f"{module} is not installed: pip install 'mlvae[{EXTRAS[module]}]'"
+    if module in PACKAGES:
+        return f"{module} is not installed: pip install {PACKAGES[module]}"
     first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
     return f"{first_line} (`mlvae env` says what is wrong with the environment)"
 

@@ -193,6 +193,7 @@ def test_help_lists_every_option(project):
         (["--config", "huge"], "there is no config 'huge' (found: paper, small)"),
         (["--corpus", "a/b"], "--corpus 'a/b' is no name for a folder"),
         (["--corpus-dir", "run.sh"], "--corpus-dir run.sh is not a folder"),
+        (["--corpus-dir", "local"], "--corpus-dir needs --corpus: fsdd or audiomnist"),
         (["--num-utterances", "0"], "--num-utterances must be a positive number"),
         (["--device", "gpu"], "--device must be auto, cpu or cuda"),
         (

@@ -110,7 +110,7 @@ def synthesize_clips(
         raise ValueError(f"{clips_dir} holds files that were not synthesised here, left untouched")
     if importlib.util.find_spec("espeakng_loader") is None:
         raise ValueError(
-            "the espeak corpus needs the extra `synthesis`: pip install 'mlvae[synthesis]'"
+            "the espeak corpus needs the extra `synthesis`: pip install espeakng-loader"
         )
     fresh = clips_dir.with_name(f".tmp-{clips_dir.name}")
     shutil.rmtree(fresh, ignore_errors=True)

@@ -82,8 +82,11 @@ class UnitTable:
         """Read ``tokens.txt``, a ``symbol id`` a line, as Kaldi and k2 have it.
 
         Raises:
-            ValueError: if a line is not of that form, or the ids are not 0, 1, 2, ...
+            ValueError: if there is no such file, a line is not of that form, or the ids are not
+                0, 1, 2, ...
         """
+        if not Path(path).is_file():
+            raise ValueError(f"no unit table {path}: run stage 2 (units) first")
         pairs = []
         for line in Path(path).read_text(encoding="utf-8").splitlines():
             fields = line.split()

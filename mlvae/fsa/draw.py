@@ -75,9 +75,7 @@ def _new_drawing():
     try:
         import pygraphviz
     except ImportError as error:
-        raise ImportError(
-            "drawing needs pygraphviz: install mlvae with its extra, pip install 'mlvae[graph]'"
-        ) from error
+        raise ImportError("drawing needs pygraphviz: pip install pygraphviz") from error
     drawing = pygraphviz.AGraph(directed=True, strict=False)
     drawing.graph_attr.update(rankdir="LR", bgcolor="white", pad=0.2, nodesep=0.35, ranksep=0.55)
     drawing.node_attr.update(

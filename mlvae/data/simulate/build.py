@@ -84,7 +84,7 @@ def simulate_l2arctic(
         raise ValueError(f"{folder} holds files that were not simulated here, left untouched")
     if importlib.util.find_spec("espeakng_loader") is None:
         raise ValueError(
-            "the simulated corpus needs the extra `synthesis`: pip install 'mlvae[synthesis]'"
+            "the simulated corpus needs the extra `synthesis`: pip install espeakng-loader"
         )
     plan = plan_corpus(num_utterances, seed)
     fresh = folder.with_name(f".tmp-{folder.name}")
