@@ -134,7 +134,11 @@ class Trainer:
         self.identity = run_identity(settings, seed, setup, [train_cuts, valid_cuts])
 
     def fit(self) -> dict:
-        """Train to the end; return what ``training.json`` says."""
+        """Train to the end; return what ``training.json`` says.
+
+        Raises:
+            ValueError: a checkpoint of this run is damaged, or its best model is gone.
+        """
         # The model's initial weights were drawn by the caller; from here on the seed decides.
         # Processes see other utterances, and must not draw the same numbers for them.
         seed_everything(self.seed + SEED_STEP * distributed.rank())
@@ -153,6 +157,11 @@ class Trainer:
             self.algorithm.restore(state.tensors)
             self.algorithm.precision.restore(progress.get("precision", {}))
             self._use_compiler()
+            kept = read_metadata(self.folder / "model.safetensors").get("iteration", 0)
+            if kept > progress["iteration"]:
+                # A kill came between model and checkpoint, and the best model from before is gone.
+                # Done again on other hardware, that iteration need not be the best once more.
+                progress["best"] = None
             log(f"going on after iteration {progress['iteration']} of {self.config.iterations}")
             if processes != distributed.world_size():
                 log(
@@ -208,13 +217,23 @@ class Trainer:
         }
 
     def _remove_left_overs(self, checkpoint: Path) -> None:
-        """Remove half-written files of a killed run, and the results of another run."""
+        """Remove half-written files of a killed run, and the results of another run.
+
+        Raises:
+            ValueError: the best model of this run is gone, or a file is damaged.
+        """
+        model = self.folder / "model.safetensors"
         for left_over in self.folder.glob(".tmp-*"):
             left_over.unlink()
         if checkpoint.exists() and read_metadata(checkpoint).get("identity") != self.identity:
             log(f"{checkpoint} is of another seed, configuration or corpus: starting afresh")
-            (self.folder / "model.safetensors").unlink(missing_ok=True)
+            model.unlink(missing_ok=True)
             checkpoint.unlink()
+        if checkpoint.exists() and not model.exists():
+            raise ValueError(
+                f"{checkpoint} is there without {model.name}, its best iteration: move it away to "
+                "start afresh"
+            )
 
     def _finished(self, progress: dict) -> bool:
         waited = progress["iteration"] - progress["best_iteration"]
