@@ -147,6 +147,9 @@ def train_edges(
 
     Returns:
         The ``aligner``, its ``num_params`` and ``training_seconds``.
+
+    Raises:
+        ValueError: in no cut was anything heard that is long enough.
     """
     search = EStep(
         search_compiler(system.model, system.topology, system.decoding),
@@ -166,6 +169,11 @@ def train_edges(
     long_enough = CutSet.from_cuts(
         cut for cut in heard if states * len(cut.supervisions[0].custom["units"]) <= cut.num_frames
     )
+    if not len(long_enough):
+        raise ValueError(
+            f"no training cut has {states} frames for each unit that was heard in it: there is "
+            "nothing to train the aligner of edges on"
+        )
     plain = UnitDataset(dataset.table)
     num_features = plain.features(cuts[0]).shape[1]
     aligner = Aligner(num_features, len(dataset.table), config.silence, config.align, device)

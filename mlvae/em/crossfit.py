@@ -140,7 +140,7 @@ def folds_of_frames(
 
     Raises:
         ValueError: there are fewer groups than folds, or a cut lacks its speaker or has another
-            number of sources than of units; names the cut.
+            number of sources than of units, or of units that were spoken; names the cut.
     """
     cuts = list(cuts)
     groups = {cut.id: groups_of_units(cut, config.by) for cut in cuts}
@@ -153,9 +153,14 @@ def folds_of_frames(
     result = {}
     for cut in cuts:
         units = [span for span in aligned[cut.id] if span.kind == "unit"]
+        own = groups[cut.id]
+        if len(units) != len(own):  # spoken in other pronunciations than the canonical ones
+            if len(set(own)) > 1:
+                raise ValueError(f"{cut.id}: {len(units)} units spoken, but sources of {len(own)}")
+            own = own[:1] * len(units)
         starts = [0, *(span.start for span in units[1:]), cut.num_frames]
         lengths = torch.tensor(starts).diff()
-        of_units = torch.tensor([fold[group] for group in groups[cut.id]])
+        of_units = torch.tensor([fold[group] for group in own])
         result[cut.id] = torch.repeat_interleave(of_units, lengths)
     return result
 

@@ -24,6 +24,7 @@ from mlvae.em.checkpoint import (
     run_identity,
     save_checkpoint,
     save_model,
+    words_identity,
 )
 from mlvae.em.crossfit import CrossFitted
 from mlvae.em.estep import EStep
@@ -132,14 +133,19 @@ class Trainer:
         if config.final_learning_rate == 0:
             del settings["iterations"]  # no part of what each iteration does
         self.identity = run_identity(settings, seed, setup, [train_cuts, valid_cuts])
+        self.words = words_identity([train_cuts, valid_cuts])
 
     def fit(self) -> dict:
-        """Train to the end; return what ``training.json`` says."""
+        """Train to the end; return what ``training.json`` says.
+
+        Raises:
+            ValueError: a checkpoint of this run is damaged, or its best model is gone.
+        """
         # The model's initial weights were drawn by the caller; from here on the seed decides.
         # Processes see other utterances, and must not draw the same numbers for them.
         seed_everything(self.seed + SEED_STEP * distributed.rank())
         progress: dict = {"iteration": 0, "best": None, "best_iteration": 0, "seconds": 0.0}
-        progress.update(history=[], identity=self.identity)
+        progress.update(history=[], identity=self.identity, words=self.words)
         learners = self.algorithm.learners
         optimizers = {name: learner.optimizer for name, learner in learners.items()}
         state = TrainingState(self.algorithm.modules, optimizers, progress)
@@ -150,9 +156,15 @@ class Trainer:
         distributed.barrier()
         if checkpoint.exists():
             processes = load_checkpoint(checkpoint, state)
+            progress["words"] = self.words
             self.algorithm.restore(state.tensors)
             self.algorithm.precision.restore(progress.get("precision", {}))
             self._use_compiler()
+            kept = read_metadata(self.folder / "model.safetensors").get("iteration", 0)
+            if kept > progress["iteration"]:
+                # A kill came between model and checkpoint, and the best model from before is gone.
+                # Done again on other hardware, that iteration need not be the best once more.
+                progress["best"] = None
             log(f"going on after iteration {progress['iteration']} of {self.config.iterations}")
             if processes != distributed.world_size():
                 log(
@@ -208,13 +220,28 @@ class Trainer:
         }
 
     def _remove_left_overs(self, checkpoint: Path) -> None:
-        """Remove half-written files of a killed run, and the results of another run."""
+        """Remove half-written files of a killed run, and the results of another run.
+
+        Raises:
+            ValueError: the best model of this run is gone, or a file is damaged.
+        """
+        model = self.folder / "model.safetensors"
         for left_over in self.folder.glob(".tmp-*"):
             left_over.unlink()
-        if checkpoint.exists() and read_metadata(checkpoint).get("identity") != self.identity:
+        found = read_metadata(checkpoint) if checkpoint.exists() else {}
+        # Earlier checkpoints do not say of which words they are.
+        same = (
+            found.get("identity") == self.identity and found.get("words", self.words) == self.words
+        )
+        if checkpoint.exists() and not same:
             log(f"{checkpoint} is of another seed, configuration or corpus: starting afresh")
-            (self.folder / "model.safetensors").unlink(missing_ok=True)
+            model.unlink(missing_ok=True)
             checkpoint.unlink()
+        if checkpoint.exists() and not model.exists():
+            raise ValueError(
+                f"{checkpoint} is there without {model.name}, its best iteration: move it away to "
+                "start afresh"
+            )
 
     def _finished(self, progress: dict) -> bool:
         waited = progress["iteration"] - progress["best_iteration"]

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lhotse import CutSet, MonoCut
+from lhotse import MonoCut
 
+from mlvae.data.dataset import load_cuts
 from mlvae.score.answers import (
     SystemAnswer,
     flag_all_answer,
@@ -199,7 +200,7 @@ def find_unavailable(exp_dir: Path) -> dict[str, str]:
 
 def read_cuts(systems: Sequence[System], exp_dir: Path) -> dict[str, list[MonoCut]]:
     """The cuts with the answers of each system, by the system's name."""
-    return {system.name: list(CutSet.from_file(system.cuts_path(exp_dir))) for system in systems}
+    return {system.name: list(load_cuts(system.cuts_path(exp_dir))) for system in systems}
 
 
 def read_answers(

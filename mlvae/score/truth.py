@@ -112,7 +112,10 @@ def read_truth(path: Path, split: str = "test") -> Truth:
         ValueError: The split is empty, or the tiers of an utterance do not agree with each other;
             names the utterance.
     """
-    chosen = [item for item in SupervisionSet.from_file(path) if item.custom["split"] == split]
+    supervisions = SupervisionSet.from_file(path)
+    # lhotse reads an empty manifest as None.
+    supervisions = [] if supervisions is None else supervisions
+    chosen = [item for item in supervisions if item.custom["split"] == split]
     if not chosen:
         raise ValueError(f"{path} has no utterance of the split {split!r}")
     return truth_of(chosen)

@@ -1,13 +1,17 @@
 """lhotse reads a manifest without a line as None; the stage after one that lost a split broke off
-with an AttributeError instead of saying so.
+with an AttributeError instead of saying so, and scoring with a TypeError where a system had no
+answer at all.
 """
 
 from __future__ import annotations
 
+import pytest
 from lhotse import CutSet
 
 from mlvae.data.dataset import load_cuts
 from mlvae.data.manifests import write_manifest
+from mlvae.score.systems import SYSTEMS, read_cuts
+from mlvae.score.truth import read_truth
 
 
 def test_lhotse_gives_none(tmp_path):
@@ -20,3 +24,14 @@ def test_we_give_no_cuts(tmp_path):
     cuts = load_cuts(tmp_path / "cuts.jsonl.gz")
     assert isinstance(cuts, CutSet)
     assert len(cuts) == 0
+
+
+def test_a_system_without_answers_has_no_cuts(tmp_path):
+    write_manifest(SYSTEMS[0].cuts_path(tmp_path), [])
+    assert read_cuts(SYSTEMS[:1], tmp_path) == {SYSTEMS[0].name: []}
+
+
+def test_a_truth_without_utterances_is_named(tmp_path):
+    write_manifest(tmp_path / "truth.jsonl.gz", [])
+    with pytest.raises(ValueError, match="no utterance of the split 'test'"):
+        read_truth(tmp_path / "truth.jsonl.gz")

@@ -1,0 +1,22 @@
+"""Where nothing that was heard was long enough for the aligner of edges, its training broke off
+with an error of torch about an empty list, after the whole training of the system.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from mlvae.config import RecipeConfig
+from mlvae.em import Decoding
+from mlvae.nn import MlVae
+from mlvae.systems import System, train_edges
+from tests.em.tiny import CPU, NUM_FEATURES, TABLE, dataset, spoken_cuts, tiny_model_config
+
+
+def test_it_is_said(tmp_path):
+    config = RecipeConfig()
+    config.align.model.states_per_unit = 40
+    model = MlVae(NUM_FEATURES, len(TABLE), False, tiny_model_config())
+    system = System(model, "substitution", Decoding(), None)
+    with pytest.raises(ValueError, match="no training cut has 40 frames for each unit"):
+        train_edges(system, config, spoken_cuts(3)[0], dataset(), CPU, 0)
