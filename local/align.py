@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"align.py: {error}", file=sys.stderr)
         return 1
     aligner.save(folder / "model.safetensors")
-    write_json(folder / "training.json", training)
+    write_json(folder / "training.json", {**training, "seed": options.seed})
     log(f"{training['num_params']} parameters, trained in {training['training_seconds']} s")
     for split, (aligned, short) in answers.items():
         write_manifest(folder / f"cuts_{split}.jsonl.gz", aligned)

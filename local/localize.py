@@ -38,6 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         for name in options.systems:
             kind, folder = SYSTEMS[name], options.exp_dir / name
             if kind is not None:
+                if not (folder / "training.json").is_file():
+                    raise ValueError(f"{name} is not trained to its end: run stage 4 (train)")
                 localizers.update(kind.load(name, config, cuts, dataset, folder, device))
         short: dict[str, list[str]] = {}
         for name, localizer in localizers.items():

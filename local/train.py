@@ -61,10 +61,13 @@ def train_systems(options: ModelOptions, device: torch.device) -> int:
             kind, folder = SYSTEMS[name], options.exp_dir / name
             if kind is None or not (main or kind.together):
                 continue
+            if main:
+                # It stands for a training that has come to its end.
+                (folder / "training.json").unlink(missing_ok=True)
             training = kind.train(name, config, train, valid, dataset, folder, device, options.seed)
             if not main:
                 continue
-            write_json(folder / "training.json", training)
+            write_json(folder / "training.json", {**training, "seed": options.seed})
             if "unavailable" in training:
                 continue  # has said why
             write_learning_curves(folder)

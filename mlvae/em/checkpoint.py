@@ -161,33 +161,22 @@ def run_identity(settings: dict, seed: int, setup: dict | None, cut_sets: list[C
         settings: JSON values of the training settings that count.
         seed: of the run.
         setup: JSON values of what else counts.
-        cut_sets: cuts with features and canonical units; ids, lengths and units count.
+        cut_sets: cuts with features and canonical units; ids, lengths, units and the words' limits
+            and pronunciations count.
 
     Returns:
         64 hexadecimal digits.
     """
+    fields = ("units", "word_of_unit", "pronunciations")
     cuts = [
-        [(cut.id, cut.num_frames, cut.supervisions[0].custom["units"]) for cut in cut_set]
+        [
+            (cut.id, cut.num_frames, *(cut.supervisions[0].custom.get(name) for name in fields))
+            for cut in cut_set
+        ]
         for cut_set in cut_sets
     ]
     text = json.dumps([settings, seed, setup, cuts], sort_keys=True)
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
-
-
-def words_identity(cut_sets: list[CutSet]) -> str:
-    """Equal for cuts whose words are of the same units and have the same pronunciations.
-
-    It stands beside :func:`run_identity`, which checkpoints have had for longer.
-
-    Returns:
-        64 hexadecimal digits.
-    """
-    fields = ("words", "word_of_unit", "pronunciations")
-    cuts = [
-        [[(cut.supervisions[0].custom or {}).get(name) for name in fields] for cut in cut_set]
-        for cut_set in cut_sets
-    ]
-    return hashlib.sha256(json.dumps(cuts).encode("utf-8")).hexdigest()
 
 
 def _of_rank(key: str, rank: int) -> str:

@@ -24,7 +24,6 @@ from mlvae.em.checkpoint import (
     run_identity,
     save_checkpoint,
     save_model,
-    words_identity,
 )
 from mlvae.em.crossfit import CrossFitted
 from mlvae.em.estep import EStep
@@ -133,7 +132,6 @@ class Trainer:
         if config.final_learning_rate == 0:
             del settings["iterations"]  # no part of what each iteration does
         self.identity = run_identity(settings, seed, setup, [train_cuts, valid_cuts])
-        self.words = words_identity([train_cuts, valid_cuts])
 
     def fit(self) -> dict:
         """Train to the end; return what ``training.json`` says.
@@ -145,7 +143,7 @@ class Trainer:
         # Processes see other utterances, and must not draw the same numbers for them.
         seed_everything(self.seed + SEED_STEP * distributed.rank())
         progress: dict = {"iteration": 0, "best": None, "best_iteration": 0, "seconds": 0.0}
-        progress.update(history=[], identity=self.identity, words=self.words)
+        progress.update(history=[], identity=self.identity)
         learners = self.algorithm.learners
         optimizers = {name: learner.optimizer for name, learner in learners.items()}
         state = TrainingState(self.algorithm.modules, optimizers, progress)
@@ -156,7 +154,6 @@ class Trainer:
         distributed.barrier()
         if checkpoint.exists():
             processes = load_checkpoint(checkpoint, state)
-            progress["words"] = self.words
             self.algorithm.restore(state.tensors)
             self.algorithm.precision.restore(progress.get("precision", {}))
             self._use_compiler()
@@ -228,12 +225,7 @@ class Trainer:
         model = self.folder / "model.safetensors"
         for left_over in self.folder.glob(".tmp-*"):
             left_over.unlink()
-        found = read_metadata(checkpoint) if checkpoint.exists() else {}
-        # Earlier checkpoints do not say of which words they are.
-        same = (
-            found.get("identity") == self.identity and found.get("words", self.words) == self.words
-        )
-        if checkpoint.exists() and not same:
+        if checkpoint.exists() and read_metadata(checkpoint).get("identity") != self.identity:
             log(f"{checkpoint} is of another seed, configuration or corpus: starting afresh")
             model.unlink(missing_ok=True)
             checkpoint.unlink()

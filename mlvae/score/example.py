@@ -46,6 +46,12 @@ def choose_example(truth: Truth, missing: set[str]) -> tuple[str, str]:
     raise ValueError("no test utterance has an answer")
 
 
+def check_example(truth: Truth, utterance: str | None) -> None:
+    """Raises ValueError where an utterance was asked for that is not in the test set."""
+    if utterance is not None and utterance not in truth.utterances:
+        raise ValueError(f"there is no test utterance {utterance!r} to draw")
+
+
 def draw_example(
     truth: Truth,
     systems: Sequence[System],
@@ -67,16 +73,13 @@ def draw_example(
         utterance: Id of the utterance; None: that of ``choose_example``.
 
     Raises:
-        ValueError: No utterance has an answer, or this one is not in the test set or has no answer
-            of any system.
+        ValueError: No utterance has an answer, or this one has none of any system.
     """
     if utterance is None:
         chosen, rule = choose_example(truth, missing)
         rule = f"Shown is {rule}."
     else:
         chosen, rule = utterance, "Shown is the utterance that was asked for."
-        if chosen not in truth.utterances:
-            raise ValueError(f"there is no test utterance {chosen!r} to draw")
     row = truth.utterances.index(chosen)
     units = slice(*truth.first[row : row + 2])
     own = {name: cut for name, some in cuts.items() for cut in some if cut.id == chosen}

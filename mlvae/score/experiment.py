@@ -21,11 +21,12 @@ from mlvae.score.answers import known_probabilities
 from mlvae.score.calibration import reliability_curve
 from mlvae.score.details import details_of, format_details
 from mlvae.score.evaluation import Evaluation, evaluate
-from mlvae.score.example import draw_example
+from mlvae.score.example import check_example, draw_example
 from mlvae.score.systems import (
     COMPARED,
     find_systems,
     find_unavailable,
+    other_seeds,
     read_answers,
     read_cuts,
 )
@@ -77,6 +78,7 @@ def score_experiment(
     systems = find_systems(exp_dir)
     corpus = json.loads((data_dir / "corpus.json").read_text(encoding="utf-8"))
     truth = read_truth(data_dir / "truth.jsonl.gz", split="test")
+    check_example(truth, utterance)
     cuts = read_cuts(systems, exp_dir)
     of_words = word_cuts(systems, cuts) if truth.annotation else {}
     results_of_words = word_figures(truth, cuts) if corpus.get("unit") != "bpe" else {}
@@ -92,6 +94,9 @@ def score_experiment(
         temporary.write_text(table, encoding="utf-8")
     results = results_of(evaluation, corpus, seed, num_resamples)
     results["words"] = results_of_words
+    results["other_seeds"] = other_seeds(systems, exp_dir, seed)
+    for name, other in results["other_seeds"].items():
+        log(f"{name} was trained with seed {other}, not {seed}")
     details = None
     if truth.annotation is not None:
         word_truth = truth.annotation.words

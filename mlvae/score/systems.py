@@ -238,6 +238,16 @@ def read_answers(
     return [oracle_answer(truth), *flag_all, *rows]
 
 
+def other_seeds(systems: Sequence[System], exp_dir: Path, seed: int) -> dict[str, int]:
+    """By name the seeds of systems that were trained with another one than ``seed``."""
+    found = {}
+    for system in systems:
+        content = json.loads(system.training_path(exp_dir).read_text(encoding="utf-8"))
+        if content.get("seed", seed) != seed:
+            found[system.name] = content["seed"]
+    return found
+
+
 def _trained(path: Path, num_params: str) -> tuple[int, float]:
     """Number of parameters and training time, as the stage that trained the model wrote them."""
     content = json.loads(path.read_text(encoding="utf-8"))

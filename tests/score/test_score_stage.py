@@ -299,6 +299,25 @@ def test_learning_curves_are_drawn_where_there_is_a_history(all_folders, capsys)
     assert "reliability.png, ml-vae/learning_curves.png in" in capsys.readouterr().out
 
 
+def test_an_utterance_that_is_not_there_is_refused_before_anything_is_written(all_folders):
+    data, exp = all_folders
+    with pytest.raises(ValueError, match="no test utterance 'v0' to draw"):
+        score_experiment(data, exp, num_resamples=5, utterance="v0")
+    assert not (exp / "results.json").exists() and not (exp / "table.txt").exists()
+
+
+def test_a_system_of_another_seed_is_named(all_folders, capsys):
+    data, exp = all_folders
+    path = exp / "ml-vae" / "training.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "seed": 3}))
+    assert score_experiment(data, exp, seed=3, num_resamples=5) == 0
+    assert json.loads((exp / "results.json").read_text())["other_seeds"] == {}
+    assert "was trained with seed" not in capsys.readouterr().out
+    assert score_experiment(data, exp, seed=0, num_resamples=5) == 0
+    assert json.loads((exp / "results.json").read_text())["other_seeds"] == {"ML-VAE": 3}
+    assert "ML-VAE was trained with seed 3, not 0" in capsys.readouterr().out
+
+
 def test_nothing_answered_is_a_failure(folders):
     data, exp = folders
     CutSet.from_cuts(
