@@ -130,7 +130,7 @@ def test_stages_want_the_one_before(prepared, tmp_path, capsys):
         assert reason in line
     assert prepared.stage(3) == 0
     assert prepared.stage(5) == 1
-    assert "there is no model" in capsys.readouterr().err
+    assert "ml-vae is not trained to its end: run stage 4 (train)" in capsys.readouterr().err
     empty = Recipe(tmp_path / "nothing", prepared.exp, prepared.config)
     for number in (3, 4, 5):
         assert empty.stage(number) == 1
