@@ -93,11 +93,17 @@ class StageReport:
         path = Path(self.folder) / "skipped.jsonl"
         others: list[str] = []
         if path.exists():
-            lines = path.read_text(encoding="utf-8").splitlines()
-            others = [line for line in lines if json.loads(line)["stage"] != self.stage]
+            # Not splitlines(): JSON leaves U+2028 and its like as they are within a line.
+            lines = path.read_text(encoding="utf-8").split("\n")
+            others = [line for line in lines if line and json.loads(line)["stage"] != self.stage]
         with atomic_path(path) as temporary:
             own = [json.dumps(record, ensure_ascii=False) for record in self.skipped]
-            temporary.write_text("".join(f"{line}\n" for line in others + own), encoding="utf-8")
+            # Names of files that are no UTF-8 are escaped, as JSON knows it.
+            temporary.write_text(
+                "".join(f"{line}\n" for line in others + own),
+                encoding="utf-8",
+                errors="backslashreplace",
+            )
         total = self.num_done + len(self.skipped)
         see = f" (see {path})" if self.skipped else ""
         log(
