@@ -40,11 +40,14 @@ def audio_info(path: Path) -> tuple[int, int]:
             shorter than its own header says.
     """
     path = Path(path)
-    if not path.is_file():
-        raise AudioError("no such file")
-    if path.stat().st_size == 0:
-        raise AudioError("empty file")
-    sizes = _declared_and_present_bytes(path)
+    try:
+        if not path.is_file():
+            raise AudioError("no such file")
+        if path.stat().st_size == 0:
+            raise AudioError("empty file")
+        sizes = _declared_and_present_bytes(path)
+    except OSError as error:
+        raise AudioError(f"cannot be read: {error.strerror or error}") from None
     if sizes is not None and sizes[1] < sizes[0]:
         raise AudioError(
             f"audio is shorter than its header says: {sizes[1]} of {sizes[0]} bytes are there"

@@ -16,7 +16,7 @@ from pathlib import Path
 from lhotse import RecordingSet
 from lhotse.recipes.audio_mnist import AUDIO_MNIST_URL, download_audio_mnist, prepare_audio_mnist
 
-from mlvae.data.clips import Pair, SkipReport, parse_clip_id, usable_clips
+from mlvae.data.clips import Pair, SkipReport, parse_clip_id, usable_clips, wav_files
 
 NUM_RECORDINGS = 50
 SAMPLING_RATE = 16000
@@ -75,8 +75,8 @@ def prepare_audiomnist(corpus_dir: Path, report: SkipReport) -> Pair:
         the supervisions hold what is known about the speaker.
 
     Raises:
-        ValueError: if the folder is missing, has no clip, or its ``audioMNIST_meta.txt`` does not
-            describe the 60 speakers.
+        ValueError: if the folder is missing, has no clip that can be used, or its
+            ``audioMNIST_meta.txt`` does not describe the 60 speakers.
     """
     corpus_dir = Path(corpus_dir)
     data = corpus_dir / "data"
@@ -84,10 +84,12 @@ def prepare_audiomnist(corpus_dir: Path, report: SkipReport) -> Pair:
         raise ValueError(f"no folder {data}: is {corpus_dir} the folder of AudioMNIST?")
     meta = data / "audioMNIST_meta.txt"
     _check_meta(meta)
-    paths = list(data.glob("*/*.wav"))
+    paths = _paths(data, report)
     if not paths:
         raise ValueError(f"no wav file in the folders of {data}")
     usable = usable_clips(_in_own_folder(paths, report), "AudioMNIST", report)
+    if not usable:
+        raise ValueError(f"no clip in {data} can be used")
     with tempfile.TemporaryDirectory() as folder:
         links = Path(folder) / "data"
         links.mkdir()
@@ -106,12 +108,25 @@ def prepare_audiomnist(corpus_dir: Path, report: SkipReport) -> Pair:
 
 def _check_meta(meta: Path) -> None:
     try:
-        speakers = set(json.loads(meta.read_text(encoding="utf-8")))
+        speakers = json.loads(meta.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(f"{meta}: not readable: {error}") from None
-    missing = {f"{i:02d}" for i in range(1, NUM_SPEAKERS + 1)} - speakers
+    if not isinstance(speakers, dict):
+        raise ValueError(f"{meta}: not a table of speakers")
+    missing = {f"{i:02d}" for i in range(1, NUM_SPEAKERS + 1)} - set(speakers)
     if missing:
         raise ValueError(f"{meta}: speakers {' '.join(sorted(missing))} are missing")
+
+
+def _paths(data: Path, report: SkipReport) -> list[Path]:
+    """The wav files in the folders of a folder; a folder that cannot be read is reported."""
+    paths: list[Path] = []
+    for folder in sorted(filter(Path.is_dir, data.iterdir())):
+        try:
+            paths += wav_files(folder)
+        except OSError as error:
+            report.skip(folder.name, f"folder cannot be read: {error.strerror}", place=str(folder))
+    return paths
 
 
 def _in_own_folder(paths: list[Path], report: SkipReport) -> list[Path]:
@@ -120,7 +135,9 @@ def _in_own_folder(paths: list[Path], report: SkipReport) -> list[Path]:
     kept = []
     for path in paths:
         fields = path.stem.split("_")
-        if len(fields) == 3 and (fields[1] != path.parent.name or fields[1] not in speakers):
+        if len(fields) == 3 and fields[1] not in speakers:
+            report.skip(path.stem, f"no speaker of the corpus: {fields[1]}", place=str(path))
+        elif len(fields) == 3 and fields[1] != path.parent.name:
             report.skip(path.stem, f"lies in the folder of {path.parent.name}", place=str(path))
         else:
             kept.append(path)

@@ -80,6 +80,11 @@ def check_clip(path: Path) -> tuple[int, int]:
     return len(samples), sampling_rate
 
 
+def wav_files(folder: Path) -> list[Path]:
+    """What a folder holds under the name of a wav file, in small or capital letters (``.WAV``)."""
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() == ".wav")
+
+
 def usable_clips(
     paths: Iterable[Path], corpus: str, report: SkipReport
 ) -> dict[str, tuple[Path, int, int]]:
@@ -94,7 +99,8 @@ def usable_clips(
         By clip id: absolute path, number of samples, sampling rate in Hz.
     """
     usable: dict[str, tuple[Path, int, int]] = {}
-    ordered = sorted(paths, key=lambda path: (path.stem, str(path)))
+    # ``.wav`` goes before ``.WAV``.
+    ordered = sorted(paths, key=lambda path: (path.stem, path.suffix != ".wav", str(path)))
     for path in progress(ordered, f"check {corpus} clips", "clip"):
         try:
             parse_clip_id(path.stem)

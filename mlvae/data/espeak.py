@@ -96,7 +96,8 @@ def synthesize_clips(
             else.
         RuntimeError: if espeak-ng fails.
     """
-    clips_dir, voices = Path(clips_dir), voices or VOICES
+    clips_dir = Path(clips_dir).resolve()  # where it is a link, the folder behind it is replaced
+    voices = voices or VOICES
     made_with = {
         "protocol": _PROTOCOL,
         "seed": seed,

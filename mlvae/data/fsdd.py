@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lhotse.utils import resumable_download
 
-from mlvae.data.clips import Pair, SkipReport, digit_manifests, usable_clips
+from mlvae.data.clips import Pair, SkipReport, digit_manifests, usable_clips, wav_files
 from mlvae.stage import StageReport
 
 FSDD_URL = (
@@ -84,7 +84,7 @@ def prepare_fsdd(corpus_dir: Path, report: SkipReport | None = None) -> Pair:
     if not corpus_dir.is_dir():
         raise ValueError(f"no such folder: {corpus_dir}")
     inner = corpus_dir / "recordings"
-    paths = list((inner if inner.is_dir() else corpus_dir).glob("*.wav"))
+    paths = wav_files(inner if inner.is_dir() else corpus_dir)
     if not paths:
         raise ValueError(f"no wav file in {corpus_dir}")
     report = report or StageReport(stage="prepare_fsdd", folder=corpus_dir)

@@ -7,6 +7,7 @@ then differ are kept, in the dictionary's order.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -15,18 +16,31 @@ from mlvae.data.l2arctic.phones import PHONES, fold_phone
 
 Pronunciation = tuple[str, ...]
 
-_WORD = re.compile(r"'?[^\W_]+(?:'[^\W_]+)*'?")
+_MARKS = "".join(
+    sign for sign in map(chr, range(0x300, 0x20000)) if unicodedata.category(sign)[0] == "M"
+)  # vowel signs and accents: \w, and so [^\W_], is without them
+_LETTERS = rf"[^\W_](?:[^\W_]|[{_MARKS}])*"
+_WORD = re.compile(rf"'?{_LETTERS}(?:'{_LETTERS})*'?")
 _VARIANT = re.compile(r"\(\d+\)$")
 
 
 def words_of_text(text: str) -> list[str]:
     """The words of a text in lower case: letters and digits, with apostrophes, nothing else.
 
+    Signs that are written with a letter (accents, vowel signs) belong to it; where Unicode has
+    one sign for both, it is used.
+
     Example:
         >>> words_of_text("Gad, I'm re-entering 'em.")
         ['gad', "i'm", 're', 'entering', "'em"]
     """
-    return _WORD.findall(text.lower().replace("\u2019", "'").replace("\u2018", "'"))
+    return _WORD.findall(_spelling(text))
+
+
+def _spelling(text: str) -> str:
+    """As words are compared."""
+    text = unicodedata.normalize("NFC", text.lower())
+    return text.replace("\u2019", "'").replace("\u2018", "'")
 
 
 class Lexicon:
@@ -110,7 +124,7 @@ def read_lexicon(path: Path) -> dict[str, tuple[Pronunciation, ...]]:
         if not line.strip() or line.startswith(("#", ";;;")):
             continue
         word, *phones = line.split()
-        word = _VARIANT.sub("", word).lower()
+        word = _spelling(_VARIANT.sub("", word))
         try:
             _folded(word, [phones])
         except ValueError as error:

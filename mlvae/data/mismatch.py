@@ -195,7 +195,8 @@ def build_mismatch_corpus(
     data_dir = Path(data_dir).resolve()  # manifests must work from any folder
     plan = plan_utterances(clips, options.num_utterances, options.seed, options.mismatch_rate)
     data_dir.mkdir(parents=True, exist_ok=True)
-    wav_dir, fresh_dir = data_dir / "wav", data_dir / ".tmp-wav"
+    wav_dir = (data_dir / "wav").resolve()  # where it is a link, the folder behind it is replaced
+    fresh_dir = wav_dir.with_name(f".tmp-{wav_dir.name}")
     shutil.rmtree(fresh_dir, ignore_errors=True)
     cuts: dict[str, list[MonoCut]] = {split: [] for split in SPLITS}
     truth: list[SupervisionSegment] = []

@@ -123,9 +123,8 @@ def find_utterances(args: Namespace, report: StageReport) -> Listing:
     corpus_dir = args.corpus_dir
     if args.corpus == "simulate":
         corpus_dir = corpus_dir or args.data_dir / "corpus"
-        made = simulate.simulate_l2arctic(
-            corpus_dir, args.num_utterances or simulate.DEFAULT_SIZE, seed=args.seed
-        )
+        size = simulate.DEFAULT_SIZE if args.num_utterances is None else args.num_utterances
+        made = simulate.simulate_l2arctic(corpus_dir, size, seed=args.seed)
         for item in made["skipped"]:
             report.skip(item["id"], item["reason"], place=str(corpus_dir))
     elif corpus_dir is None:

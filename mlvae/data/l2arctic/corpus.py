@@ -138,11 +138,12 @@ def list_corpus(corpus_dir: Path, report: SkipReport, suitcase: bool = False) ->
     """Find the annotated utterances; files that belong to none are reported as skipped.
 
     Only the four folders of a speaker, and what lies beside them, are looked at; what else the
-    root holds (README, LICENSE, PROMPTS) is no business of ours.
+    root holds (README, LICENSE, PROMPTS) is no business of ours. A folder of the root that cannot
+    be read is skipped whole.
 
     Args:
         corpus_dir: root of the corpus.
-        report: where stray files are skipped.
+        report: where stray files and unreadable folders are skipped.
         suitcase: whether the spontaneous recordings are wanted as well.
 
     Raises:
@@ -151,14 +152,21 @@ def list_corpus(corpus_dir: Path, report: SkipReport, suitcase: bool = False) ->
     root = Path(corpus_dir)
     if not root.is_dir():
         raise ValueError(f"no such folder: {root}")
-    homes = sorted(path for path in root.iterdir() if (path / "annotation").is_dir())
     utterances: list[UtteranceFiles] = []
     num_unannotated = num_suitcase = 0
-    for home in homes:
+    for home in sorted(root.iterdir()):
         is_suitcase = home.name == SUITCASE
-        if is_suitcase and not suitcase:
+        try:
+            if is_suitcase:
+                num_suitcase = _num_wavs(home)
+            if is_suitcase and not suitcase:
+                continue
+            if not (home / "annotation").is_dir():
+                continue
+            found = _files_of(home, is_suitcase, report)
+        except OSError as error:
+            report.skip(home.name, f"folder cannot be read: {error.strerror}", place=str(home))
             continue
-        found = _files_of(home, is_suitcase, report)
         for stem, annotation in found["annotation"].items():
             speaker = stem.upper() if is_suitcase else home.name
             prefix = SUITCASE if is_suitcase else home.name.lower()
@@ -166,14 +174,16 @@ def list_corpus(corpus_dir: Path, report: SkipReport, suitcase: bool = False) ->
             files = UtteranceFiles(f"{prefix}-{stem}", speaker, annotation, wav, transcript)
             utterances.append(files)
         num_unannotated += len(set(found["wav"]) - set(found["annotation"]))
-    wavs = root / SUITCASE / "wav"
-    if wavs.is_dir():
-        num_suitcase = sum(path.suffix.lower() == ".wav" for path in wavs.iterdir())
     if not utterances:
         raise ValueError(
             f"{root} is not laid out as L2-ARCTIC: it holds no <SPEAKER>/annotation/*.TextGrid"
         )
     return Listing(utterances, num_unannotated, num_suitcase)
+
+
+def _num_wavs(home: Path) -> int:
+    wavs = home / "wav"
+    return sum(path.suffix.lower() == ".wav" for path in wavs.iterdir()) if wavs.is_dir() else 0
 
 
 def _files_of(home: Path, is_suitcase: bool, report: SkipReport) -> dict[str, dict[str, Path]]:

@@ -2,14 +2,15 @@
 
 praatio reads long and short text form, any ends of lines, doubled quotes, and UTF-8 and UTF-16 with
 a byte order mark. What it does not read is made right before it sees it: UTF-16 without such a
-mark, Latin-1, numbers in exponential form, a missing blank line in the header. A short form that
-is cut off it reads as far as it goes, so that ends are compared here. Its tier classes refuse
+mark, Latin-1, numbers in exponential form, a missing blank line in the header. A tier in short form
+it reads as far as it understands, so that ends are compared here. Its tier classes refuse
 intervals that overlap; its parser alone is used, and times are made right here.
 """
 
 from __future__ import annotations
 
 import codecs
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,8 +67,9 @@ def read_textgrid(path: Path) -> dict[str, list[Interval]]:
     with an empty label are there as well.
 
     Raises:
-        TextGridError: if the file is no TextGrid, its last tier ends before its own end (the file
-            is cut off), or an interval ends before it starts.
+        TextGridError: if the file is no TextGrid, its last tier, or in the short form any, ends
+            before its own end (the file is cut off or damaged), or an interval ends before it
+            starts or has times that are no numbers.
         OSError: if the file cannot be read.
     """
     text = decode_textgrid(Path(path).read_bytes()).lstrip()
@@ -88,11 +90,16 @@ def read_textgrid(path: Path) -> dict[str, list[Interval]]:
     except Exception as error:  # praatio raises many kinds
         reason = " ".join(str(error).split()) or type(error).__name__
         raise TextGridError(f"not readable as a TextGrid: {reason}") from None
+    is_short = "ooTextFile short" in text or "item [" not in text  # as praatio tells them
     for place, (name, (end, intervals)) in enumerate(found.items(), start=1):
         last = max((interval.end for interval in intervals), default=end)
-        if place == len(found) and last < end - CUT_OFF:
+        if (is_short or place == len(found)) and last < end - CUT_OFF:
             raise TextGridError(f"cut off: tier {name!r} ends at {last:.3f} s of {end:.3f} s")
         for interval in intervals:
+            if not (math.isfinite(interval.start) and math.isfinite(interval.end)):
+                raise TextGridError(
+                    f"tier {name!r}: an interval from {interval.start} s to {interval.end} s"
+                )
             if interval.end < interval.start:
                 raise TextGridError(
                     f"tier {name!r}: an interval from {interval.start} s ends at {interval.end} s"
@@ -121,7 +128,7 @@ def tidy_intervals(
     repairs: list[Repair] = []
     tidy: list[Interval] = []
     for interval in sorted(intervals, key=lambda interval: (interval.start, interval.end)):
-        start, end = max(interval.start, 0.0), interval.end
+        start, end = max(interval.start, 0.0), max(interval.end, 0.0)
         silent = interval.label.strip().lower() in ("", "sil", "sp")
         if start >= duration and not silent:
             raise TextGridError(

@@ -72,7 +72,7 @@ def simulate_l2arctic(
             out of range, or the folder holds something else.
         RuntimeError: if nothing could be spoken.
     """
-    folder = Path(folder)
+    folder = Path(folder).resolve()  # where it is a link, the folder behind it is replaced
     made_with = {"protocol": _PROTOCOL, "seed": seed, "num_utterances": num_utterances}
     marker = folder / MARKER
     if marker.is_file():
