@@ -35,17 +35,15 @@ def test_a_folder_of_the_real_corpus_is_enough(project):
 
 def test_options_of_a_recipe_reach_their_stages(project):
     (project.root / "words.txt").touch()
-    result = run(
-        project,
-        *("--unit", "bpe", "--num-pieces=50", "--unknown-words", "skip", "--suitcase", "true"),
-        *("--lexicon", "words.txt", *L2ARCTIC),
-    )
-    assert result.returncode == 0, result.stderr
-    prepare, _, units, *_ = stages(project)
+    phones = ("--unknown-words", "skip", "--suitcase", "true", "--lexicon", "words.txt")
+    assert run(project, *L2ARCTIC, *phones, "--stop-stage", "0").returncode == 0
+    (prepare,) = stages(project)
     assert prepare.endswith(
-        "--protocol text --unit bpe --unknown-words skip --lexicon words.txt --suitcase"
+        "--protocol text --unit phone --unknown-words skip --lexicon words.txt --suitcase"
     )
-    assert units.endswith("--data-dir data/simulate-bpe --num-pieces 50")
+    pieces = ("--unit", "bpe", "--num-pieces=50", "--stage", "2", "--stop-stage", "2")
+    assert run(project, *L2ARCTIC, *pieces).returncode == 0
+    assert stages(project)[-1].endswith("--data-dir data/simulate-bpe --num-pieces 50")
 
 
 def test_protocols_lie_side_by_side_and_share_the_simulated_corpus(project):
@@ -65,6 +63,7 @@ def test_protocols_lie_side_by_side_and_share_the_simulated_corpus(project):
         ([*L2ARCTIC, "--suitcase", "--stage", "1"], "--suitcase needs a value"),
         ([*L2ARCTIC, "--suitcase", "yes"], "--suitcase must be true or false"),
         ([*L2ARCTIC, "--lexicon", "nowhere"], "--lexicon nowhere is not a file"),
+        ([*L2ARCTIC, "--lexicon", "run.sh", "--unit=bpe"], "--lexicon goes with --protocol text"),
         ([*L2ARCTIC, "--num-pieces", "9"], "--num-pieces goes with --unit bpe"),
         ([*L2ARCTIC, "--unit", "bpe", "--num-pieces", "no"], "--num-pieces must be a positive"),
         ([*L2ARCTIC, "--unit", "bpe", "--protocol=annotation"], "bpe goes with --protocol text"),

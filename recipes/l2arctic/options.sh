@@ -25,6 +25,8 @@ check_recipe_options() {
     usage_error "--unknown-words must be stop or skip, not '$unknown_words'"
   [[ $suitcase =~ ^(true|false)$ ]] || usage_error "--suitcase must be true or false, not '$suitcase'"
   [[ -z $lexicon || -f $lexicon ]] || usage_error "--lexicon $lexicon is not a file"
+  [[ -z $lexicon || $protocol/$unit == text/phone ]] ||
+    usage_error "--lexicon goes with --protocol text and --unit phone: nothing else looks words up"
   [[ -z $num_pieces || $num_pieces =~ ^[1-9][0-9]*$ ]] ||
     usage_error "--num-pieces must be a positive number, not '$num_pieces'"
   [[ -z $num_pieces || $unit == bpe ]] || usage_error "--num-pieces goes with --unit bpe"

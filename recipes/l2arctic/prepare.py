@@ -37,6 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             seed=args.seed,
         )
         by_lexicon = args.protocol == "text" and args.unit == "phone"
+        if args.lexicon is not None and not by_lexicon:
+            raise ValueError("--lexicon goes with --protocol text and --unit phone alone")
         lexicon = Lexicon.load(args.lexicon) if by_lexicon else None
         listing = find_utterances(args, report)
         counts = build_corpus(listing.utterances, args.data_dir, options, lexicon, report)
