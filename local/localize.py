@@ -48,8 +48,11 @@ def main(argv: Sequence[str] | None = None) -> int:
                 short.setdefault(cut_id, []).append(name)
             folder = options.exp_dir / name
             write_manifest(folder / "cuts_test.jsonl.gz", localized)
-            for cut in localized:
-                write_textgrid(cut, folder / "textgrids" / f"{cut.id}.TextGrid", TIERS)
+            wanted = {folder / "textgrids" / f"{cut.id}.TextGrid": cut for cut in localized}
+            for earlier in set((folder / "textgrids").glob("*.TextGrid")) - wanted.keys():
+                earlier.unlink()  # of a cut that has no answer any more
+            for path, cut in wanted.items():
+                write_textgrid(cut, path, TIERS)
     except (ValueError, OSError) as error:
         if report.skipped:
             report.finish()

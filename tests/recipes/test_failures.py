@@ -63,7 +63,11 @@ def test_an_utterance_too_short_for_its_units_is_skipped_and_the_rest_goes_on(pr
     capsys.readouterr()
     assert prepared.run(1, 2) == [0, 0]
     assert "stage 2 units: 20 in = 18 done + 2 skipped" in capsys.readouterr().out
-    assert prepared.run(3, 4, 5, 6) == [0] * 4
+    assert prepared.run(3, 4) == [0] * 2
+    textgrids = prepared.exp / "ml-vae" / "textgrids"
+    textgrids.mkdir()
+    (textgrids / f"{short['test'][0]}.TextGrid").write_text("of an earlier answer")
+    assert prepared.run(5, 6) == [0] * 2
     captured = capsys.readouterr()
     assert "stage 3 align: 20 in = 16 done + 4 skipped" in captured.out
     assert "stage 4 train: 14 in = 14 done + 0 skipped" in captured.out
@@ -83,6 +87,7 @@ def test_an_utterance_too_short_for_its_units_is_skipped_and_the_rest_goes_on(pr
         left = load_cuts(prepared.exp / system / "cuts_test.jsonl.gz")
         assert len(left) == 2
         assert not {cut.id for cut in left} & set(short["test"])
+    assert {path.stem for path in textgrids.iterdir()} == {cut.id for cut in left}
 
 
 @pytest.mark.filterwarnings("ignore:.*too few frames.*")
