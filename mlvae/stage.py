@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from tqdm import tqdm
 
-Item = TypeVar("Item")
+_Item = TypeVar("_Item")
 
 
 def log(message: str) -> None:
@@ -23,8 +23,8 @@ def log(message: str) -> None:
 
 
 def progress(
-    items: Iterable[Item], description: str, unit: str, total: int | None = None
-) -> Iterable[Item]:
+    items: Iterable[_Item], description: str, unit: str, total: int | None = None
+) -> Iterable[_Item]:
     """Go through ``items`` with a progress bar on standard error.
 
     A log file keeps each state of the bar that a terminal writes over: there it is written twice a

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from mlvae.data.clips import DIGIT_WORDS, Pair, SkipReport, digit_manifests, usable_clips
-from mlvae.data.espeak_voice import SpokenClip, VoiceWork
+from mlvae.data.espeak_voice import SpokenClip, VoiceWork, process_environment
 from mlvae.data.manifests import write_json
 from mlvae.stage import progress
 
@@ -129,14 +129,12 @@ def synthesize_clips(
 
 
 def _run(work: VoiceWork) -> None:
-    root = str(Path(__file__).resolve().parents[2])  # works uninstalled, too
-    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     finished = subprocess.run(
         [sys.executable, "-m", "mlvae.data.espeak_voice"],
         input=work.to_json(),
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        env=process_environment(),
     )
     if finished.returncode != 0:
         reason = (finished.stderr.strip().splitlines() or ["no message"])[-1]

@@ -14,12 +14,15 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import soundfile
+
+import mlvae
 
 TRIM_THRESHOLD = 150 / 32768
 """Edges below this amplitude are cut off, after scaling to the clip's level."""
@@ -73,6 +76,13 @@ class VoiceWork:
         content = json.loads(text)
         clips = [SpokenClip(**clip) for clip in content.pop("clips")]
         return cls(clips=clips, **content)
+
+
+def process_environment() -> dict[str, str]:
+    """Environment in which ``python -m mlvae...`` runs this package, installed or not."""
+    root = str(Path(mlvae.__file__).resolve().parents[1])
+    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 class Voice:

@@ -22,6 +22,7 @@ from pathlib import Path
 from queue import Queue
 
 from mlvae.data.clips import SkipReport
+from mlvae.data.espeak_voice import process_environment
 from mlvae.data.manifests import write_json
 from mlvae.data.simulate.plan import SPEAKERS, Plan, PlannedUtterance, plan_corpus
 from mlvae.data.simulate.tiers import annotation_tiers, write_tiers
@@ -189,16 +190,13 @@ def _answers(
 
 
 def _start() -> subprocess.Popen:
-    root = str(Path(__file__).resolve().parents[2])  # works uninstalled, too
-    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.Popen(
         [sys.executable, "-m", "mlvae.data.simulate.voice"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(paths),
+            **process_environment(),
             "OMP_NUM_THREADS": "1",  # it forks, and does so more safely without threads
             "OPENBLAS_NUM_THREADS": "1",
         },
