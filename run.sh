@@ -29,6 +29,8 @@ utterance=          # test utterance in the picture of stage 6 (default: chosen 
 w2v_checkpoint=     # weights of wav2vec 2.0 for w2v-ctc (default: those of torchaudio, if at hand)
 device=auto         # auto, cpu or cuda
 seed=0              # of everything random
+allow_commands=false  # whether stage 1 runs shell commands that manifests name for audio files
+allow_shared_recordings=false  # whether train, valid and test may have a recording in common
 num_processes=1     # processes that train together in stage 4, each on a GPU of its own or on the CPU
 # end options
 
@@ -75,6 +77,10 @@ done
 [[ $num_processes =~ ^[1-9][0-9]*$ ]] ||
   usage_error "--num-processes must be a positive number, not '$num_processes'"
 [[ $seed =~ ^[0-9]+$ ]] || usage_error "--seed must be a whole number, not '$seed'"
+for option in allow_commands allow_shared_recordings; do
+  [[ ${!option} =~ ^(true|false)$ ]] ||
+    usage_error "--${option//_/-} must be true or false, not '${!option}'"
+done
 [[ -z $w2v_checkpoint || -f $w2v_checkpoint ]] ||
   usage_error "--w2v-checkpoint $w2v_checkpoint is not a file"
 [[ -n $data_dir && -n $exp_dir ]] || usage_error "--data-dir and --exp-dir must not be empty"
@@ -118,11 +124,14 @@ run_stage() {
 
 model_options=(--data-dir "$data" --exp-dir "$exp" --config "$conf" --device "$device" --seed "$seed")
 system_options=("${model_options[@]}" --systems "$systems")
+fbank_options=(--data-dir "$data")
+[[ $allow_commands == false ]] || fbank_options+=(--allow-commands true)
+[[ $allow_shared_recordings == false ]] || fbank_options+=(--allow-shared-recordings true)
 
 run_stage 0 prepare "recipes/$recipe/prepare.py" --corpus "$corpus" --data-dir "$data" --seed "$seed" \
   ${corpus_dir:+--corpus-dir "$corpus_dir"} ${split:+--split "$split"} \
   ${num_utterances:+--num-utterances "$num_utterances"} "${prepare_options[@]}"
-run_stage 1 fbank local/fbank.py --data-dir "$data"
+run_stage 1 fbank local/fbank.py "${fbank_options[@]}"
 run_stage 2 units local/units.py --data-dir "$data" "${units_options[@]}"
 run_stage 3 align local/align.py "${model_options[@]}"
 run_stage 4 train local/train.py "${system_options[@]}" \

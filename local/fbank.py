@@ -19,12 +19,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = ArgumentParser(prog="fbank.py", description=__doc__)
     parser.add_argument("--data-dir", type=Path, required=True, help="corpus folder")
     parser.add_argument("--num-jobs", type=int, default=1, help="number of processes")
+    parser.add_argument(
+        "--allow-commands",
+        type=bool,
+        default=False,
+        help="run the shell commands that manifests name in the place of audio files",
+    )
+    parser.add_argument(
+        "--allow-shared-recordings",
+        type=bool,
+        default=False,
+        help="go on where a recording is in several of train, valid and test",
+    )
     args = parser.parse_args(argv)
     torch.set_num_threads(1)  # one cut is too small to share among threads
     report = StageReport(stage="1 fbank", folder=args.data_dir)
     try:
-        counts = compute_fbank(args.data_dir, report, num_jobs=args.num_jobs)
+        counts = compute_fbank(
+            args.data_dir,
+            report,
+            num_jobs=args.num_jobs,
+            allow_commands=args.allow_commands,
+            allow_shared=args.allow_shared_recordings,
+        )
     except ValueError as error:
+        if report.skipped:
+            report.finish()
         print(f"fbank.py: {error}", file=sys.stderr)
         return 1
     status = report.finish()

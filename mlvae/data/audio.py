@@ -1,12 +1,29 @@
-"""Reading and writing audio files with every problem named before it can do harm."""
+"""Reading and writing audio files with every problem named before it can do harm.
+
+Cuts are read here and not by lhotse, which pads or shortens audio by up to half a second in
+silence, and reads some formats by putting the name of the file into a shell command.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import io
+import math
 import struct
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import soundfile
+from lhotse import MonoCut, Recording
+from lhotse.audio import AudioSource
+from lhotse.augmentation import AudioTransform, Resample, Speed, Tempo
+from lhotse.utils import compute_num_samples, perturb_num_samples
+
+LARGEST_SAMPLE = 2.0**31
+"""Of integers of 32 bits, which some programs write as floats without scaling them."""
+#: What soundfile raises for a file that it cannot read, and for one that is called ``.raw``.
+_NOT_AUDIO = (soundfile.SoundFileError, TypeError)
 
 
 class AudioError(ValueError):
@@ -32,14 +49,12 @@ def _declared_and_present_bytes(path: Path) -> tuple[int, int] | None:
     return None
 
 
-def audio_info(path: Path) -> tuple[int, int]:
-    """Number of samples and sampling rate in Hz of a mono audio file, from its header.
+def check_file(path: Path) -> None:
+    """Whether a file is there and as long as its header says.
 
     Raises:
-        AudioError: if the file is missing, empty, unreadable, not mono, without samples, or
-            shorter than its own header says.
+        AudioError: if it is missing, empty, unreadable, or shorter than its own header says.
     """
-    path = Path(path)
     try:
         if not path.is_file():
             raise AudioError("no such file")
@@ -52,9 +67,20 @@ def audio_info(path: Path) -> tuple[int, int]:
         raise AudioError(
             f"audio is shorter than its header says: {sizes[1]} of {sizes[0]} bytes are there"
         )
+
+
+def audio_info(path: Path) -> tuple[int, int]:
+    """Number of samples and sampling rate in Hz of a mono audio file, from its header.
+
+    Raises:
+        AudioError: if the file is missing, empty, unreadable, not mono, without samples, or
+            shorter than its own header says.
+    """
+    path = Path(path)
+    check_file(path)
     try:
         info = soundfile.info(str(path))
-    except soundfile.SoundFileError as error:
+    except _NOT_AUDIO as error:
         raise AudioError(f"not readable as audio: {_one_line(error)}") from None
     if info.channels != 1:
         raise AudioError(f"{info.channels} channels where one is expected")
@@ -71,18 +97,154 @@ def read_audio(path: Path) -> tuple[np.ndarray, int]:
 
     Raises:
         AudioError: as `audio_info`, and if fewer samples can be decoded than were announced, or
-            if one of them is not a finite number.
+            if one of them is no finite number or absurdly large.
     """
     num_samples, sampling_rate = audio_info(path)
     try:
         samples, _ = soundfile.read(str(path), dtype="float32")
-    except soundfile.SoundFileError as error:
+    except _NOT_AUDIO as error:
         raise AudioError(f"not readable as audio: {_one_line(error)}") from None
     if len(samples) != num_samples:
         raise AudioError(f"{len(samples)} samples can be read, the header says {num_samples}")
+    check_samples(samples)
+    return samples, sampling_rate
+
+
+def check_samples(samples: np.ndarray) -> None:
+    """Whether samples are numbers that a recording can have.
+
+    Raises:
+        AudioError: one is no finite number, or beyond :data:`LARGEST_SAMPLE`.
+    """
     if not np.isfinite(samples).all():
         raise AudioError("samples that are not finite numbers")
-    return samples, sampling_rate
+    largest = float(np.abs(samples).max(initial=0.0))
+    if largest > LARGEST_SAMPLE:
+        raise AudioError(f"samples as large as {largest:.3g}, where 1 is full scale")
+
+
+def read_cut(cut: MonoCut, allow_commands: bool = False) -> tuple[np.ndarray, str]:
+    """Read the audio of a cut, with the transforms of its recording.
+
+    Args:
+        cut: of one channel, with a recording.
+        allow_commands: whether a source may be a shell command, which is then run.
+
+    Returns:
+        Samples (num_samples,) float32, and a digest of what was read before the transforms: 32
+        hexadecimal digits, equal for equal samples at the same rate in whichever encoding.
+
+    Raises:
+        AudioError: there is no audio, it cannot be read, it is not what the manifest says (number
+            of samples, sampling rate, channels), it is silence or holds samples that are no finite
+            numbers or absurdly large.
+    """
+    if not isinstance(cut, MonoCut):
+        raise AudioError(f"a {type(cut).__name__}, where a MonoCut is expected")
+    if cut.recording is None:
+        raise AudioError("no audio")
+    recording = cut.recording
+    transforms = [
+        AudioTransform.from_dict(transform) if isinstance(transform, dict) else transform
+        for transform in recording.transforms or ()
+    ]
+    rates = [t.source_sampling_rate for t in transforms if isinstance(t, Resample)]
+    rate = rates[0] if rates else recording.sampling_rate
+    samples = _read_source(cut, transforms, rate, allow_commands)
+    digest = hashlib.blake2b(f"{rate} ".encode(), digest_size=16)
+    digest.update(np.ascontiguousarray(samples, dtype="<f4"))
+    if samples.size and samples.min() == samples.max():
+        raise AudioError(f"digital silence: all samples are {samples[0]:g}")
+    audio = samples[None, :]
+    for transform in transforms:
+        audio = transform(audio, recording.sampling_rate)
+    missing = cut.num_samples - audio.shape[1]
+    # Rounding may cost a sample, and one more at each transform.
+    if missing > max(len(transforms), 1):
+        raise AudioError(f"{audio.shape[1]} samples, the manifest says {cut.num_samples}")
+    if missing > 0:
+        audio = np.pad(audio, ((0, 0), (0, missing)), mode="reflect")
+    return audio[0, : cut.num_samples], digest.hexdigest()
+
+
+def _read_source(
+    cut: MonoCut, transforms: list[AudioTransform], rate: int, allow_commands: bool
+) -> np.ndarray:
+    """Samples (n,) float32 of the cut's channel before the transforms, ``rate`` a second."""
+    recording = cut.recording
+    source = next((s for s in recording.sources if cut.channel in s.channels), None)
+    if source is None:
+        raise AudioError(f"the recording has no channel {cut.channel}")
+    file = _open_source(source, allow_commands)
+    # The whole recording is read from end to end; of others, what gives the cut.
+    offset, duration = cut.start, None
+    if not math.isclose(cut.duration, recording.duration, abs_tol=1e-3):
+        duration = cut.duration
+    for transform in reversed(transforms):
+        offset, duration = transform.reverse_timestamps(offset, duration, recording.sampling_rate)
+    try:
+        with soundfile.SoundFile(file) as audio:
+            _compare(audio, source, recording, transforms, rate)
+            begin = min(compute_num_samples(offset, rate), audio.frames)
+            if begin:  # some encodings cannot seek, not even to where they are
+                audio.seek(begin)
+            wanted = audio.frames - begin
+            if duration is not None:
+                wanted = min(wanted, compute_num_samples(duration, rate))
+            samples = audio.read(wanted, dtype="float32", always_2d=True)
+    except _NOT_AUDIO as error:
+        raise AudioError(f"not readable as audio: {_one_line(error)}") from None
+    if len(samples) != wanted:
+        raise AudioError(f"{len(samples)} samples can be read, the header says {wanted}")
+    channel = samples[:, source.channels.index(cut.channel)]
+    check_samples(channel)
+    return channel
+
+
+def _open_source(source: AudioSource, allow_commands: bool) -> str | io.BytesIO:
+    """What soundfile opens."""
+    if source.type == "file":
+        check_file(Path(source.source))
+        return str(source.source)
+    if source.type == "memory" and isinstance(source.source, bytes):
+        return io.BytesIO(source.source)
+    if source.type == "command" and allow_commands:
+        found = subprocess.run(source.source, shell=True, stdout=subprocess.PIPE, check=False)
+        if found.returncode:
+            raise AudioError(f"its command ended with exit status {found.returncode}")
+        return io.BytesIO(found.stdout)
+    raise AudioError(f"a source of type {source.type!r}: only files are read")
+
+
+def _compare(
+    audio: soundfile.SoundFile,
+    source: AudioSource,
+    recording: Recording,
+    transforms: list[AudioTransform],
+    rate: int,
+) -> None:
+    """Compare a file with what the manifest says of it."""
+    if audio.channels != len(source.channels):
+        raise AudioError(
+            f"{audio.channels} channels where the manifest says {len(source.channels)}"
+            if len(source.channels) > 1
+            else f"{audio.channels} channels where one is expected"
+        )
+    if audio.samplerate != rate:
+        raise AudioError(
+            f"sampling rate of the file is {audio.samplerate} Hz, the manifest says {rate}"
+        )
+    expected, found = recording.num_samples, audio.frames
+    for transform in transforms:
+        if isinstance(transform, Resample):
+            seconds = found / transform.source_sampling_rate
+            found = compute_num_samples(seconds, transform.target_sampling_rate)
+        elif isinstance(transform, (Speed, Tempo)):
+            found = perturb_num_samples(found, transform.factor)
+    # What a chain of transforms was rounded to need not be known to the last sample.
+    if abs(found - expected) > (1 if transforms else 0):
+        kind = "shorter" if found < expected else "longer"
+        raise AudioError(f"audio is {kind} than its manifest says: {found} samples, not {expected}")
 
 
 def write_wav(path: Path, samples: np.ndarray, sampling_rate: int) -> None:

@@ -2,38 +2,74 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torchaudio
 from lhotse import CutSet
 from lhotse.cut import Cut
+from lhotse.cut.set import deserialize_cut
 from lhotse.dataset import DynamicBucketingSampler, SimpleCutSampler
 from lhotse.dataset.sampling.base import CutSampler
 from torch.utils.data import Dataset
 
 from mlvae.data.clips import SkipReport
+from mlvae.data.manifests import check_is_cut, check_sources, manifest_lines, place_of
 from mlvae.data.units import UnitTable, canonical_units
 
 
 def load_cuts(path: Path) -> CutSet:
-    """Read a manifest of cuts into memory.
+    """Read a manifest of cuts into memory. Whatever reads cuts reads them with this.
 
     Raises:
-        ValueError: if there is no such file; names the stage to run.
+        ValueError: there is no such file (names the stage to run), it is damaged, a line is no cut,
+            names a command or an address in the place of a file, or has the id of another; names
+            file and line.
     """
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"no manifest {path}: run the stage before this one")
-    cuts = CutSet.from_file(path)
-    # lhotse reads an empty manifest as None.
-    return CutSet.from_cuts([]) if cuts is None else cuts.to_eager()
+    cuts: list[Cut] = []
+    lines: dict[str, int] = {}
+    for number, content in manifest_lines(path):
+        place = place_of(path, number)
+        cut = cut_of_line(content, place)
+        if cut.id in lines:
+            raise ValueError(f"{place}: the cut of line {lines[cut.id]} has the id {cut.id!r}, too")
+        lines[cut.id] = number
+        cuts.append(cut)
+    return CutSet.from_cuts(cuts)
+
+
+def cut_of_line(content: dict[str, Any], place: str, allow_commands: bool = False) -> Cut:
+    """The cut that a line of a manifest describes.
+
+    Args:
+        content: the line.
+        place: how the line is named.
+        allow_commands: whether sources of audio may be shell commands. (None is run here.)
+
+    Raises:
+        ValueError: it is no cut, or names a command or an address; begins with the place.
+    """
+    check_is_cut(content, place)
+    name = content["id"]
+    try:
+        check_sources(content, allow_commands)
+        return deserialize_cut(content)
+    except ValueError as error:
+        raise ValueError(f"{place}: {name}: {error}") from error
+    except Exception as error:  # what lhotse raises for a wrong line is of many kinds
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise ValueError(f"{place}: {name}: not a cut of lhotse: {reason}") from error
 
 
 def usable_cuts(cuts: CutSet, table: UnitTable, report: SkipReport) -> CutSet:
-    """The cuts that a model can read: with features, and canonical units of the table.
+    """The cuts that a model can read: with sound features, and canonical units of the table.
 
     The others are reported as skipped with a reason; those that stay are not counted yet.
     """
@@ -45,11 +81,54 @@ def usable_cuts(cuts: CutSet, table: UnitTable, report: SkipReport) -> CutSet:
                 raise ValueError(f"{cut.id}: no features")
             if cut.num_frames < len(units):
                 raise ValueError(f"{cut.id}: {cut.num_frames} frames for {len(units)} units")
+            load_features(cut)
         except ValueError as error:
             report.skip(cut.id, str(error))
         else:
             kept.append(cut)
     return CutSet.from_cuts(kept)
+
+
+def load_features(cut: Cut) -> np.ndarray:
+    """Features (num_frames, F) float32 of a cut as stage 1 has stored them.
+
+    Raises:
+        ValueError: there are none, or they are damaged, or not those that the manifest is about;
+            names the cut and the stage that makes them.
+    """
+    if not cut.has_features:
+        raise ValueError(f"{cut.id}: no features, run stage 1")
+    try:
+        features = cut.load_features()
+    except Exception as error:  # lhotse's storages raise many kinds
+        raise ValueError(
+            f"{cut.id}: its features cannot be read, run stage 1 again: {_one_line(error)}"
+        ) from error
+    expected = (cut.num_frames, cut.num_features)
+    if features.shape != expected:
+        raise ValueError(
+            f"{cut.id}: its features are damaged, run stage 1 again: their shape is "
+            f"{features.shape}, not {expected}"
+        )
+    if not np.isfinite(features).all():
+        raise ValueError(f"{cut.id}: its features hold no finite numbers, run stage 1 again")
+    digest = (cut.custom or {}).get("features_digest")
+    if digest is not None and features_digest(features) != digest:
+        raise ValueError(
+            f"{cut.id}: its features are damaged or have been made again since: run the stages "
+            "from stage 1 on"
+        )
+    return features
+
+
+def features_digest(features: np.ndarray) -> str:
+    """32 hexadecimal digits that stand for stored features."""
+    content = np.ascontiguousarray(features, dtype="<f4")
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 class UnitDataset(Dataset):
@@ -101,13 +180,11 @@ class UnitDataset(Dataset):
         """Normalised features (num_frames, F) float32 of one cut.
 
         Raises:
-            ValueError: if the cut has no features.
+            ValueError: as `load_features`.
         """
         if self._cache is not None and cut.id in self._cache:
             return self._cache[cut.id]
-        if not cut.has_features:
-            raise ValueError(f"{cut.id}: no features, run stage 1")
-        features = torch.from_numpy(cut.load_features()).to(torch.float32)
+        features = torch.from_numpy(load_features(cut)).to(torch.float32)
         features = features - features.mean(dim=0)
         if self.deltas:
             features = append_deltas(features)

@@ -2,6 +2,10 @@
 
 Each cut is computed by itself: lhotse's batched extraction pads with zeros where a lone cut is
 mirrored at its end, so that its last frame would depend on its neighbours in the batch.
+
+A cut with features has two digests in its custom fields: ``audio_digest`` of the samples that were
+read, by which training knows whether it goes on with the same recordings, and ``features_digest``
+of what was stored, by which later stages know damaged features.
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import multiprocessing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -17,15 +21,29 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from lhotse import CutSet, Fbank, FbankConfig, LilcomChunkyWriter, MonoCut
+from lhotse import Fbank, FbankConfig, LilcomChunkyWriter, MonoCut
 from lhotse.features import Features
 from lhotse.utils import compute_num_frames_from_samples
 
-from mlvae.data.audio import AudioError, audio_info
+from mlvae.data.audio import AudioError, read_cut
+from mlvae.data.checks import (
+    check_audio_apart,
+    check_cut,
+    check_recordings_apart,
+    shared_speakers,
+    source_name,
+)
 from mlvae.data.clips import SkipReport
-from mlvae.data.dataset import load_cuts
-from mlvae.data.manifests import SPLITS, write_manifest
-from mlvae.stage import atomic_path, progress
+from mlvae.data.dataset import cut_of_line, features_digest, load_features
+from mlvae.data.manifests import (
+    SOURCE_TYPES,
+    SPLITS,
+    check_is_cut,
+    manifest_lines,
+    place_of,
+    write_manifest,
+)
+from mlvae.stage import atomic_path, log, progress
 
 NUM_MEL_BINS = 40
 FRAME_LENGTH, FRAME_SHIFT = 0.025, 0.01  # seconds
@@ -47,64 +65,47 @@ def fbank_extractor(sampling_rate: int) -> Fbank:
     return Fbank(config)
 
 
-def extract(cut: MonoCut, extractor: Fbank) -> np.ndarray:
-    """Features (num_frames, 40) float32 of one cut.
+def extract(cut: MonoCut, extractor: Fbank, allow_commands: bool = False) -> tuple[np.ndarray, str]:
+    """Compute the features of one cut.
+
+    Returns:
+        Features (num_frames, 40) float32, and the digest of the audio that was read.
 
     Raises:
-        AudioError: if the audio cannot be read, is not what the manifest says it is (length,
-            sampling rate), or gives features that are not finite.
+        AudioError: if the audio cannot be read, is not what the manifest says it is, or gives
+            features that are not finite; see `read_cut`.
     """
     sampling_rate = extractor.config.sampling_rate
+    if cut.recording is None:
+        raise AudioError("no audio")
     if cut.sampling_rate != sampling_rate:
         raise AudioError(f"sampling rate is {cut.sampling_rate} Hz, the corpus has {sampling_rate}")
-    _check_sources(cut)
-    try:
-        samples = cut.load_audio()
-    except Exception as error:  # lhotse's backends raise many kinds; the cut is skipped with it
-        raise AudioError(f"not readable as audio: {' '.join(str(error).split())}") from error
     expected = compute_num_frames_from_samples(cut.num_samples, FRAME_SHIFT, sampling_rate)
     if expected == 0:
         raise AudioError(f"{cut.num_samples} samples are too few for one frame")
-    features = extractor.extract(samples, sampling_rate)
+    samples, digest = read_cut(cut, allow_commands)
+    features = extractor.extract(samples[None, :], sampling_rate)
     if len(features) != expected:
         raise AudioError(f"{len(features)} frames where {expected} are expected")
     if not np.isfinite(features).all():
         raise AudioError("features that are not finite")
-    return features
-
-
-def _check_sources(cut: MonoCut) -> None:
-    """Compare files with the manifest: lhotse itself pads or cuts small differences in silence."""
-    recording = cut.recording
-    if recording.transforms:
-        return  # the manifest then speaks of the transformed audio, lhotse checks what it can
-    for source in recording.sources:
-        if source.type != "file":
-            continue
-        num_samples, sampling_rate = audio_info(Path(source.source))
-        if sampling_rate != recording.sampling_rate:
-            raise AudioError(
-                f"sampling rate of the file is {sampling_rate} Hz, "
-                f"the manifest says {recording.sampling_rate}"
-            )
-        if num_samples != recording.num_samples:
-            kind = "shorter" if num_samples < recording.num_samples else "longer"
-            raise AudioError(
-                f"audio is {kind} than its manifest says: "
-                f"{num_samples} samples, not {recording.num_samples}"
-            )
+    return features, digest
 
 
 _extractors: dict[int, Fbank] = {}
 
 
-def _extract_or_reason(cut: MonoCut, sampling_rate: int) -> np.ndarray | str:
+def _extract_or_reason(
+    cut: MonoCut, sampling_rate: int, allow_commands: bool
+) -> tuple[np.ndarray, str] | str:
     if sampling_rate not in _extractors:
         _extractors[sampling_rate] = fbank_extractor(sampling_rate)
     try:
-        return extract(cut, _extractors[sampling_rate])
+        return extract(cut, _extractors[sampling_rate], allow_commands)
     except AudioError as error:
         return str(error)
+    except Exception as error:  # whatever is wrong with one cut, the others go on
+        return f"not readable as audio: {type(error).__name__}: {' '.join(str(error).split())}"
 
 
 @contextlib.contextmanager
@@ -120,64 +121,146 @@ def _workers(num_jobs: int) -> Iterator[Callable]:
         yield partial(pool.map, chunksize=16)
 
 
-def compute_fbank(data_dir: Path, report: SkipReport, num_jobs: int = 1) -> dict[str, int]:
+def compute_fbank(
+    data_dir: Path,
+    report: SkipReport,
+    num_jobs: int = 1,
+    allow_commands: bool = False,
+    allow_shared: bool = False,
+) -> dict[str, int]:
     """Features of all splits: ``fbank/feats_<split>.lca`` and ``fbank/cuts_<split>.jsonl.gz``.
 
-    A cut that fails is skipped with its reason and is not in the new manifest. A run that is
+    A cut that fails is skipped with its reason and is not in the new manifest. All is computed
+    anew, whatever lies there: audio may have changed behind the same manifests. A run that is
     killed leaves no manifest that does not fit its feature file.
 
     Args:
         data_dir: corpus folder, with ``corpus.json`` and ``manifests``.
         report: every cut is counted there.
         num_jobs: processes; the result does not depend on it.
+        allow_commands: whether sources of audio may be shell commands, which are then run. The new
+            manifests leave them out: later stages run none.
+        allow_shared: whether splits may share recordings.
 
     Returns:
         Number of cuts with features, by split.
 
     Raises:
-        ValueError: if the corpus folder has not been prepared.
+        ValueError: if the corpus folder has not been prepared, a manifest is damaged, or splits
+            share recordings.
     """
     data_dir = Path(data_dir).resolve()
-    corpus_path = data_dir / "corpus.json"
-    if not corpus_path.is_file():
-        raise ValueError(f"{data_dir} holds no corpus: stage 0 has not been run to its end")
-    sampling_rate = json.loads(corpus_path.read_text(encoding="utf-8"))["sampling_rate"]
-    cuts = {split: load_cuts(data_dir / "manifests" / f"cuts_{split}.jsonl.gz") for split in SPLITS}
-    for left_over in (data_dir / "fbank").glob(".tmp-*"):
+    sampling_rate, units_come_later = _corpus(data_dir / "corpus.json")
+    cuts = _sound_cuts(data_dir / "manifests", report, allow_commands, units_come_later)
+    warning = shared_speakers(cuts)
+    if warning is not None:
+        log(f"stage 1 fbank: warning: {warning}")
+    if not allow_shared:
+        check_recordings_apart(cuts)
+    folder = data_dir / "fbank"
+    for left_over in folder.glob(".tmp-*"):
         left_over.unlink()  # of a run that was killed
-    work = partial(_extract_or_reason, sampling_rate=sampling_rate)
-    with _workers(num_jobs) as parallel_map:
-        return {
-            split: _write_split(
-                cuts[split], parallel_map(work, cuts[split]), data_dir, split, report
-            )
-            for split in SPLITS
-        }
+    work = partial(_extract_or_reason, sampling_rate=sampling_rate, allow_commands=allow_commands)
+    manifests = {split: folder / f"cuts_{split}.jsonl.gz" for split in SPLITS}
+    made: dict[str, list[MonoCut]] = {}
+    with contextlib.ExitStack() as stack:
+        parallel_map = stack.enter_context(_workers(num_jobs))
+        for split in SPLITS:
+            feats_path = folder / f"feats_{split}.lca"
+            temporary = stack.enter_context(atomic_path(feats_path))
+            results = parallel_map(work, cuts[split])
+            made[split] = _write_features(cuts[split], results, temporary, split, report)
+            made[split] = [_at(cut, feats_path) for cut in made[split]]
+        if not allow_shared:
+            check_audio_apart(made)
+        for manifest in manifests.values():
+            manifest.unlink(missing_ok=True)  # they belong to the features that are replaced now
+    for split in SPLITS:
+        write_manifest(manifests[split], made[split])
+        report.done(len(made[split]))
+    return {split: len(own) for split, own in made.items()}
 
 
-def _write_split(
-    cuts: CutSet,
-    results: Iterable[np.ndarray | str],
-    data_dir: Path,
+def _corpus(path: Path) -> tuple[int, bool]:
+    """Sampling rate of a corpus, and whether its units are made of words in stage 2."""
+    if not path.is_file():
+        raise ValueError(f"{path.parent} holds no corpus: stage 0 has not been run to its end")
+    try:
+        about = json.loads(path.read_text(encoding="utf-8"))
+        sampling_rate = about["sampling_rate"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: no JSON object with a sampling_rate: {error!r}") from error
+    if isinstance(sampling_rate, bool) or not isinstance(sampling_rate, int) or sampling_rate < 1:
+        raise ValueError(f"{path}: sampling_rate must be a positive number, not {sampling_rate!r}")
+    return sampling_rate, about.get("unit") == "bpe"
+
+
+def _sound_cuts(
+    folder: Path, report: SkipReport, allow_commands: bool, units_come_later: bool
+) -> dict[str, list[MonoCut]]:
+    """The cuts that make sense, by split; the others are skipped with their places."""
+    cuts: dict[str, list[MonoCut]] = {split: [] for split in SPLITS}
+    taken: dict[str, tuple[str, str]] = {}
+    for split in SPLITS:
+        path = folder / f"cuts_{split}.jsonl.gz"
+        if not path.is_file():
+            raise ValueError(f"no manifest {path}: run the stage before this one")
+        for number, content in manifest_lines(path):
+            place = place_of(path, number)
+            check_is_cut(content, place)
+            name = content["id"]
+            try:
+                cut = cut_of_line(content, place, allow_commands)
+                check_cut(cut, units_come_later)
+                if cut.id in taken:
+                    other, first = taken[cut.id]
+                    raise ValueError(
+                        f"its id is that of another cut ({first}): this one is of "
+                        f"{source_name(cut)}, that one of {other}"
+                    )
+            except ValueError as error:
+                reason = str(error).removeprefix(f"{place}: {name}: ")
+                report.skip(name if name.isprintable() else repr(name), reason, place=place)
+            else:
+                taken[cut.id] = (source_name(cut), place)
+                cuts[split].append(cut)
+    return cuts
+
+
+def _write_features(
+    cuts: list[MonoCut],
+    results: Iterable[tuple[np.ndarray, str] | str],
+    path: Path,
     split: str,
     report: SkipReport,
-) -> int:
-    feats_path = data_dir / "fbank" / f"feats_{split}.lca"
-    manifest = data_dir / "fbank" / f"cuts_{split}.jsonl.gz"
+) -> list[MonoCut]:
+    """Write a feature file; the cuts that have features there, with their digests."""
     with_features: list[MonoCut] = []
-    with atomic_path(feats_path) as temporary:
-        with LilcomChunkyWriter(temporary) as writer:
-            for cut, result in zip(progress(cuts, f"fbank {split}", "cut"), results):
-                if isinstance(result, str):
-                    place = cut.recording.sources[0].source
-                    report.skip(cut.id, result, place=str(place))
-                    continue
-                key = writer.write(cut.id, result)
-                with_features.append(_attach(cut, result.shape, feats_path, key))
-                report.done()
-        manifest.unlink(missing_ok=True)  # it belongs to the features that are replaced now
-    write_manifest(manifest, with_features)
-    return len(with_features)
+    with LilcomChunkyWriter(path) as writer:
+        for cut, result in zip(progress(cuts, f"fbank {split}", "cut"), results):
+            if isinstance(result, str):
+                report.skip(cut.id, result, place=source_name(cut))
+                continue
+            features, digest = result
+            key = writer.write(cut.id, features)
+            cut = _attach(cut, features.shape, path, key)
+            with_features.append(_with_custom(cut, {"audio_digest": digest}))
+    # What is read back is what later stages must find.
+    return [
+        _with_custom(cut, {"features_digest": features_digest(load_features(cut))})
+        for cut in with_features
+    ]
+
+
+def _with_custom(cut: MonoCut, fields: Mapping[str, str]) -> MonoCut:
+    return replace(cut, custom={**(cut.custom or {}), **fields})
+
+
+def _at(cut: MonoCut, path: Path) -> MonoCut:
+    """A cut whose features lie in a file of another name, without commands."""
+    features = replace(cut.features, storage_path=str(path))
+    is_file = all(source.type in SOURCE_TYPES for source in cut.recording.sources)
+    return replace(cut, features=features, recording=cut.recording if is_file else None)
 
 
 def _attach(cut: MonoCut, shape: tuple[int, int], path: Path, key: str) -> MonoCut:

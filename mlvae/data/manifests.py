@@ -1,16 +1,42 @@
-"""Writing lhotse manifests so that equal content gives equal bytes, and whole files or none."""
+"""Lhotse manifests, read with mistrust and written so that equal content gives equal bytes.
+
+A manifest can come from anywhere, and lhotse opens what it names: not only files, but addresses and
+the output of shell commands, in the sources of recordings, in the storage of features and arrays,
+and inside of transforms, tracks and custom fields. Every manifest is therefore read by
+:func:`manifest_lines` and checked by :func:`check_sources` before lhotse sees it.
+"""
 
 from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
+
+from lhotse import SupervisionSegment
 
 from mlvae.stage import atomic_path
 
 SPLITS = ("train", "valid", "test")
+
+#: Sources of audio that are read without an option: files, and samples within the manifest itself.
+SOURCE_TYPES = ("file", "memory")
+#: Storages of features and arrays that lie in files, or within the manifest itself.
+STORAGE_TYPES = (
+    "lilcom_chunky",
+    "lilcom_files",
+    "lilcom_hdf5",
+    "chunked_lilcom_hdf5",
+    "numpy_files",
+    "numpy_hdf5",
+    "memory_lilcom",
+    "memory_npy",
+    "memory_raw",
+    "memory_writer",
+)
+_CUT_TYPES = ("MonoCut", "MultiCut", "MixedCut", "PaddingCut", "Cut")
 
 
 class Manifest(Protocol):
@@ -20,13 +46,127 @@ class Manifest(Protocol):
         """The line as a dictionary."""
 
 
+def place_of(path: Path, line: int) -> str:
+    """How a line of a manifest is named."""
+    return f"{path}, line {line}"
+
+
+def manifest_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Read the lines of a ``.jsonl`` or ``.jsonl.gz`` file, UTF-8 whatever the locale is.
+
+    Returns:
+        Numbers of lines, from 1, and what they say. Empty lines are passed over.
+
+    Raises:
+        ValueError: the file cannot be read, or a line is no JSON object; names file and line.
+    """
+    path, number = Path(path), 0
+    try:
+        with path.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+        if path.suffix == ".gz" and not packed and path.stat().st_size:
+            raise ValueError(f"{path} is damaged: it is no gzip file")
+        with gzip.open(path, "rb") if packed else path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    yield number, _json_object(line, place_of(path, number))
+    except (OSError, EOFError, zlib.error) as error:
+        after = f" after line {number}" if number else ""
+        raise ValueError(f"{path} is damaged or cannot be read{after}: {error}") from error
+
+
+def _json_object(line: bytes, place: str) -> dict[str, Any]:
+    try:
+        content = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{place}: not JSON in UTF-8: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{place}: a JSON object is expected, not {type(content).__name__}")
+    return content
+
+
+def check_is_cut(content: dict[str, Any], place: str) -> None:
+    """Whether a line is one of a manifest of cuts.
+
+    Raises:
+        ValueError: it is not; begins with the place.
+    """
+    if content.get("type") not in _CUT_TYPES or not isinstance(content.get("id"), str):
+        raise ValueError(f"{place}: not a cut of lhotse, which has a type and an id")
+
+
+def check_sources(content: Any, allow_commands: bool = False) -> None:
+    """Whether all that a line of a manifest names is in files, or in the line itself.
+
+    Args:
+        content: the line, or a part of it.
+        allow_commands: whether sources may be shell commands.
+
+    Raises:
+        ValueError: a source is a command, an address or unknown; says which.
+    """
+    parts = [content]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, list):
+            parts += part
+        elif isinstance(part, dict):
+            parts += part.values()
+            if {"type", "channels", "source"} <= part.keys():
+                _check_source(part, allow_commands)
+            if "storage_type" in part:
+                _check_storage(part)
+
+
+def _check_source(source: dict[str, Any], allow_commands: bool) -> None:
+    kind = source["type"]
+    if kind == "command" and not allow_commands:
+        raise ValueError(
+            f"its audio is the output of a shell command ({source['source']!r}), which is not run: "
+            "write it to a file, or use --allow-commands true"
+        )
+    if kind not in (*SOURCE_TYPES, "command"):
+        raise ValueError(
+            f"its audio is of a source of type {kind!r} ({source['source']!r}): only files are "
+            "read, so write it to one"
+        )
+
+
+def _check_storage(storage: dict[str, Any]) -> None:
+    kind, path = storage["storage_type"], str(storage.get("storage_path") or "")
+    # lhotse opens what begins so with a shell.
+    if kind not in STORAGE_TYPES or path.startswith("pipe:") or "://" in path:
+        raise ValueError(
+            f"its features or arrays are in a storage of type {kind!r} ({path!r}): only files are "
+            "read, so copy them to one"
+        )
+
+
+def load_supervisions(path: Path) -> list[SupervisionSegment]:
+    """Read a manifest of supervisions.
+
+    Raises:
+        ValueError: as :func:`manifest_lines` and :func:`check_sources`, or a line is no
+            supervision; names file and line.
+    """
+    supervisions = []
+    for number, content in manifest_lines(path):
+        try:
+            check_sources(content)
+            supervisions.append(SupervisionSegment.from_dict(content))
+        except Exception as error:  # what lhotse raises for a wrong line is of many kinds
+            raise ValueError(f"{place_of(path, number)}: not a supervision: {error}") from error
+    return supervisions
+
+
 def write_manifest(path: Path, items: Iterable[Manifest]) -> None:
     """Write items as ``.jsonl.gz``, atomically; lhotse's ``load_manifest`` and others read it.
 
     lhotse's own writers put the time of day into the gzip header, so that a rerun would differ.
     """
     lines = (json.dumps(item.to_dict(), ensure_ascii=False) for item in items)
-    content = "".join(f"{line}\n" for line in lines).encode("utf-8")
+    # Bytes of a file name that are no UTF-8 become escapes, which JSON has as well.
+    content = "".join(f"{line}\n" for line in lines).encode("utf-8", errors="backslashreplace")
     with atomic_path(Path(path)) as temporary:
         temporary.write_bytes(gzip.compress(content, mtime=0))
 

@@ -1,0 +1,240 @@
+"""What stage 1 wants of cuts before long work: ids that name files, units that are symbols.
+
+Later stages key their results by the ids of cuts, write files of that name, and put units into
+tables and tiers, where some symbols have a meaning of their own. What would be mistaken for
+something else there is refused here, by name.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from lhotse import MonoCut
+from lhotse.cut import Cut
+
+from mlvae.tiers import NOTHING_HEARD, UNKNOWN_HEARD, units_of_words
+
+#: Longest id in bytes: with ``.TextGrid`` behind it, it is a file name.
+LONGEST_ID = 255 - len(".TextGrid")
+#: Symbols with a meaning of their own, in tiers and in the unit tables that k2 and Kaldi read.
+RESERVED = {
+    UNKNOWN_HEARD: "it stands for an unknown unit",
+    NOTHING_HEARD: "it stands for a unit that was left out",
+    "<eps>": "it stands for the empty symbol",
+}
+_NAMED = 3
+"""How many things of a kind a message names."""
+
+
+def check_id(name: str) -> None:
+    """Whether a cut's id can be the name of a file.
+
+    Raises:
+        ValueError: it is empty, begins with a dot, holds a slash or a sign that ends a line or is
+            invisible, is no text or is too long.
+    """
+    if not name:
+        raise ValueError("its id is empty")
+    if "/" in name or name.startswith("."):
+        raise ValueError("its id is a path or begins with a dot, and files are named by it")
+    _check_text("its id", name)
+    if len(os.fsencode(name)) > LONGEST_ID:
+        raise ValueError(
+            f"its id has {len(os.fsencode(name))} bytes, file names have room for {LONGEST_ID}"
+        )
+
+
+def check_unit(unit: Any) -> None:
+    """Whether something can be the symbol of a unit.
+
+    Raises:
+        ValueError: it is no text, empty, holds a blank or another sign that is not seen, or is one
+            of :data:`RESERVED`.
+    """
+    if not isinstance(unit, str):
+        raise ValueError(f"{unit!r} is no unit: text is expected, not {type(unit).__name__}")
+    if not unit or len(unit.split()) != 1 or unit.split()[0] != unit:
+        raise ValueError(f"{unit!r} is no unit: empty, or with a blank in it")
+    if unit in RESERVED:
+        raise ValueError(f"{unit!r} cannot be a unit: {RESERVED[unit]}")
+    _check_text(f"{unit!r} is no unit: it", unit)
+
+
+def _check_text(name: str, text: str) -> None:
+    if any(unicodedata.category(sign) in ("Cc", "Zl", "Zp") for sign in text):
+        raise ValueError(f"{name} holds a line break or another control character")
+    if any(unicodedata.category(sign) == "Cs" for sign in text):
+        raise ValueError(f"{name} is not valid Unicode")
+
+
+def check_cut(cut: Cut, units_come_later: bool = False) -> None:
+    """Whether stages can work with what a cut's manifest says.
+
+    Args:
+        cut: with a valid or an invalid content.
+        units_come_later: whether stage 2 makes units of the words.
+
+    Raises:
+        ValueError: something is missing, of the wrong type, or cannot be; says what.
+    """
+    check_id(cut.id)
+    if not isinstance(cut, MonoCut):
+        raise ValueError(f"a {type(cut).__name__}, where a MonoCut is expected")
+    _check_times(cut)
+    if len(cut.supervisions) != 1:
+        raise ValueError(f"{len(cut.supervisions)} supervisions where one is expected")
+    custom = cut.supervisions[0].custom
+    if not isinstance(custom, (dict, type(None))):
+        raise ValueError("the supervision's custom fields are no table")
+    custom = custom or {}
+    if custom.get("words") is not None:
+        _check_words(custom["words"])
+    if units_come_later:
+        if not custom.get("words"):
+            raise ValueError("no words to make units of")
+        return
+    units = custom.get("units")
+    if units is None or units == []:
+        raise ValueError("no canonical units")
+    _check_units("units", units)
+    _check_fields(custom)
+    units_of_words(cut)
+
+
+def _check_times(cut: MonoCut) -> None:
+    for name, least in (("start", 0.0), ("duration", 0.0)):
+        value = getattr(cut, name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ValueError(f"its {name} is no number: {value!r}")
+        if not math.isfinite(value) or value < least:
+            raise ValueError(f"its {name} is {value}")
+    if cut.duration == 0:
+        raise ValueError("it lasts 0 s")
+    if cut.recording is None:
+        return
+    for name in ("sampling_rate", "num_samples"):
+        value = getattr(cut.recording, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"its recording's {name} is {value!r}")
+
+
+def _check_units(name: str, units: Any) -> None:
+    if not isinstance(units, list):
+        raise ValueError(f"{name} must be a list, not {type(units).__name__}")
+    for place, unit in enumerate(units):
+        try:
+            check_unit(unit)
+        except ValueError as error:
+            raise ValueError(f"{name}, number {place + 1}: {error}") from None
+
+
+def _check_words(words: Any) -> None:
+    if not isinstance(words, list):
+        raise ValueError(f"words must be a list, not {type(words).__name__}")
+    for place, word in enumerate(words):
+        if not isinstance(word, str) or not word.strip():
+            raise ValueError(f"words, number {place + 1}: {word!r} is no word")
+        _check_text(f"words, number {place + 1}: it", word)
+
+
+def _check_fields(custom: Mapping[str, Any]) -> None:
+    """Fields that go with units or words."""
+    word_of = custom.get("word_of_unit")
+    if word_of is not None and not (
+        isinstance(word_of, list)
+        and all(isinstance(word, int) and not isinstance(word, bool) for word in word_of)
+    ):
+        raise ValueError("word_of_unit must be a list of whole numbers")
+    pronunciations = custom.get("pronunciations")
+    if pronunciations is None:
+        return
+    words = custom.get("words") or custom["units"]
+    if not isinstance(pronunciations, list) or len(pronunciations) != len(words):
+        raise ValueError(f"pronunciations must be a list, one for each of {len(words)} words")
+    for place, known in enumerate(pronunciations):
+        if not isinstance(known, list) or not all(isinstance(one, list) and one for one in known):
+            raise ValueError(f"pronunciations, number {place + 1}: not a list of lists of units")
+        for one in known:
+            _check_units(f"pronunciations, number {place + 1}", one)
+
+
+def source_name(cut: Cut) -> str:
+    """The file or other source of a cut's audio, as messages name it."""
+    recording = getattr(cut, "recording", None)
+    if recording is None or not recording.sources:
+        return "no recording"
+    source = recording.sources[0].source
+    return source if isinstance(source, str) else f"recording {recording.id}"
+
+
+def shared_speakers(cuts: Mapping[str, Iterable[Cut]]) -> str | None:
+    """One line about speakers that several splits have; None where none is.
+
+    Args:
+        cuts: by split.
+    """
+    splits_of: dict[str, list[str]] = defaultdict(list)
+    for split, own in cuts.items():
+        for speaker in {s.speaker for cut in own for s in cut.supervisions if s.speaker}:
+            splits_of[speaker].append(split)
+    shared = {name: splits for name, splits in splits_of.items() if len(splits) > 1}
+    if not shared:
+        return None
+    named = [f"{name} ({', '.join(shared[name])})" for name in sorted(shared)]
+    return f"{len(shared)} speakers are in several splits: {_some(named)}"
+
+
+def check_recordings_apart(cuts: Mapping[str, Iterable[Cut]]) -> None:
+    """Whether no file or other source of audio is in two splits, under whichever name.
+
+    Args:
+        cuts: by split.
+
+    Raises:
+        ValueError: some are; names them, with their cuts.
+    """
+    places: dict[str | bytes, dict[str, str]] = defaultdict(dict)
+    for split, own in cuts.items():
+        for cut in own:
+            recording = cut.recording
+            for source in [] if recording is None else recording.sources:
+                is_file = source.type == "file"
+                key = os.path.realpath(source.source) if is_file else source.source
+                places[key].setdefault(split, cut.id)
+    _refuse_shared("recordings", places)
+
+
+def check_audio_apart(cuts: Mapping[str, Iterable[Cut]]) -> None:
+    """Whether no cuts of two splits have the same samples.
+
+    Args:
+        cuts: by split, with ``custom["audio_digest"]``.
+
+    Raises:
+        ValueError: some have; names them.
+    """
+    places: dict[str, dict[str, str]] = defaultdict(dict)
+    for split, own in cuts.items():
+        for cut in own:
+            places[cut.custom["audio_digest"]].setdefault(split, cut.id)
+    _refuse_shared("cuts with the same audio", places)
+
+
+def _refuse_shared(what: str, places: Mapping[Any, Mapping[str, str]]) -> None:
+    shared = [splits for splits in places.values() if len(splits) > 1]
+    if shared:
+        named = [" and ".join(f"{i} ({split})" for split, i in own.items()) for own in shared]
+        raise ValueError(
+            f"{len(shared)} {what} are in several of train, valid and test: {_some(named)}; "
+            "--allow-shared-recordings true goes on all the same"
+        )
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - _NAMED
+    return "; ".join(names[:_NAMED]) + (f"; and {more} more" if more > 0 else "")
