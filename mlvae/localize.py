@@ -11,7 +11,8 @@ tier                symbol              score
                                         acceptor can leave units out
 ``mlvae_word``      canonical word      P(any of its units mispronounced or left out) over all
                                         paths; the tier is there where the cut has words, see
-                                        :func:`mlvae.tiers.units_of_words`
+                                        :func:`mlvae.tiers.units_of_words`; where words lie,
+                                        :func:`mlvae.tiers.word_spans` says
 ``mlvae_spoken``    what was heard      (none) the sounds of the best path, where it went through
                                         other pronunciations than the canonical ones; without
                                         what was left out
@@ -40,7 +41,15 @@ from mlvae.fsa import UnitSpan, best_path, expected_edges, posteriors, word_post
 from mlvae.nn import MlVae
 from mlvae.pronunciations import by_place, canonical_spans, places_of_slots, spoken_differs
 from mlvae.refine_edges import refine_edges
-from mlvae.tiers import NOTHING_HEARD, SPOKEN, UNKNOWN_HEARD, tier, units_of_words, with_tiers
+from mlvae.tiers import (
+    NOTHING_HEARD,
+    SPOKEN,
+    UNKNOWN_HEARD,
+    tier,
+    units_of_words,
+    with_tiers,
+    word_spans,
+)
 
 
 def localize(
@@ -81,6 +90,7 @@ def localize(
     by_id = {cut.id: cut for cut in cuts}
     localized: dict[str, Cut] = {}
     of_words: dict[str, torch.Tensor] = {}
+    sounds: dict[str, list[int | None]] = {}
     search = EStep(search_compiler(model, topology, decoding), cuts, dataset, max_frames)
     for graphs, emissions in search.scores(model, decoding, device):
         names = emissions.names
@@ -103,6 +113,7 @@ def localize(
                 units_of_cut = table.ids(canonical_units(cut), cut.id)
                 if spoken_differs(spans, places, units_of_cut):
                     cut = _with_spoken(cut, spans, table)
+                    sounds[name] = _units_of_sounds(spans, places)
                 spans = canonical_spans(spans, places, units_of_cut)
                 wrong, left_out = (by_place(p, places, len(spans)) for p in (wrong, left_out))
             # A sum over many paths may exceed 1 in the last digits.
@@ -111,7 +122,7 @@ def localize(
             of_words[name] = wrong if chance is None else chance
     found = [localized[cut.id] for cut in cuts if cut.id in localized]
     if edges is not None:
-        found = refine_edges(found, dataset.table, edges)
+        found = refine_edges(found, dataset.table, edges, sounds)
     found = [
         cut if words[cut.id] is None else _with_words(cut, words[cut.id], of_words[cut.id])
         for cut in found
@@ -161,6 +172,19 @@ def _with_spoken(cut: Cut, spans: Sequence[UnitSpan], table: UnitTable) -> Cut:
     return with_tiers(cut, {SPOKEN: items_of_spans(cut, spoken, symbols, [None] * len(spoken))})
 
 
+def _units_of_sounds(spans: Sequence[UnitSpan], places: Sequence[int]) -> list[int | None]:
+    """The canonical unit of each sound of a path and of each unit that it leaves out, in order.
+
+    A sound of no canonical unit has None; what is left out and is none is no sound at all.
+    """
+    units = [(span, places[span.slot]) for span in spans if span.kind == "unit"]
+    return [
+        None if place < 0 else place
+        for span, place in units
+        if not span.is_deleted or (place >= 0 and span.mispronounced)
+    ]
+
+
 def _with_units(
     cut: Cut,
     spans: Sequence[UnitSpan],
@@ -185,12 +209,12 @@ def _with_units(
 
 def _with_words(cut: Cut, word_of: Sequence[int], wrong: torch.Tensor) -> Cut:
     """Add the tier of words; ``wrong`` is by word."""
-    units = tier(cut, "mlvae")
-    items = []
-    for place, symbol in enumerate(cut.supervisions[0].custom["words"]):
-        mine = [item for item, word in zip(units, word_of) if word == place]
-        start, end = mine[0].start, mine[-1].end
-        items.append(AlignmentItem(symbol, start, round(end - start, 6), float(wrong[place])))
+    spans = word_spans(tier(cut, "mlvae"), word_of)
+    words = cut.supervisions[0].custom["words"]
+    items = [
+        AlignmentItem(symbol, *span, chance)
+        for symbol, span, chance in zip(words, spans, wrong.tolist())
+    ]
     return with_tiers(cut, {"mlvae_word": items})
 
 

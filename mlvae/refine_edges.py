@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lhotse import CutSet
@@ -24,7 +24,12 @@ from mlvae.tiers import (
 )
 
 
-def refine_edges(cuts: Sequence[Cut], table: UnitTable, edges: Aligner) -> list[Cut]:
+def refine_edges(
+    cuts: Sequence[Cut],
+    table: UnitTable,
+    edges: Aligner,
+    units_of_sounds: Mapping[str, Sequence[int | None]] | None = None,
+) -> list[Cut]:
     """Give the units of ``mlvae`` the times that a forced alignment of what was heard has.
 
     A unit that was left out is aligned too, as the canonical one: it gets the shortest time that
@@ -34,8 +39,20 @@ def refine_edges(cuts: Sequence[Cut], table: UnitTable, edges: Aligner) -> list[
     Where it is not known what was heard there is nothing to align: such cuts stay as they are, as
     do those that are too short for the aligner. A unit that has no counterpart in what was spoken
     instead lies without length at the end of the one before it, as before.
+
+    Args:
+        cuts: with the tiers ``mlvae`` and ``mlvae_heard``.
+        table: ids of the units.
+        edges: the aligner.
+        units_of_sounds: of each cut that has the tier ``mlvae_spoken``, by its id: which canonical
+            unit each sound of that tier is, None for a sound of none, with the units that were left
+            out in between, in order.
+
+    Raises:
+        ValueError: ``units_of_sounds`` does not fit the tiers of a cut; names it.
     """
-    sounds = {cut.id: _sounds(cut) for cut in cuts}
+    known = units_of_sounds or {}
+    sounds = {cut.id: _sounds(cut, known.get(cut.id)) for cut in cuts}
     heard = [
         _with_sounds(cut, sounds[cut.id])
         for cut in cuts
@@ -55,36 +72,35 @@ class _Sound:
 
     Attributes:
         symbol: what was heard; the canonical one of a unit that was left out.
-        start: where it was found, seconds.
         unit: which of the cut's canonical units it is; None where it is none.
         left_out: whether nothing was heard of it.
     """
 
     symbol: str
-    start: float
     unit: int | None
     left_out: bool
 
 
-def _sounds(cut: Cut) -> list[_Sound]:
-    """What was heard, and what was left out, in order."""
-    units = []
+def _sounds(cut: Cut, units: Sequence[int | None] | None) -> list[_Sound]:
+    """What was heard, and what was left out, in order; ``units`` as `refine_edges` has them."""
+    of_units = []
     for number, (unit, heard) in enumerate(zip(tier(cut, "mlvae"), tier(cut, "mlvae_heard"))):
         left_out = heard.symbol == NOTHING_HEARD
-        symbol = unit.symbol if left_out else heard.symbol
-        units.append(_Sound(symbol, unit.start, number, left_out))
+        of_units.append(_Sound(unit.symbol if left_out else heard.symbol, number, left_out))
     if not has_tier(cut, SPOKEN):
-        return units
-    has_length = [item.duration > 0 for item in tier(cut, "mlvae")]
-    unit_at = {unit.start: unit.unit for unit, has in zip(units, has_length) if has}
-    spoken = [
-        _Sound(item.symbol, item.start, unit_at.get(item.start), False)
-        for item in tier(cut, SPOKEN)
+        return of_units
+    left_out = [number is not None and of_units[number].left_out for number in units or ()]
+    spoken = [item.symbol for item in tier(cut, SPOKEN)]
+    if len(spoken) != left_out.count(False):
+        raise ValueError(
+            f"{cut.id}: {len(spoken)} sounds in {SPOKEN}, units are known of "
+            f"{left_out.count(False)}"
+        )
+    symbols = iter(spoken)
+    return [
+        of_units[number] if skipped else _Sound(next(symbols), number, False)
+        for number, skipped in zip(units or (), left_out)
     ]
-    # What was left out lies where the next sound begins, and comes before it.
-    return sorted(
-        [*(unit for unit in units if unit.left_out), *spoken], key=lambda sound: sound.start
-    )
 
 
 def _with_sounds(cut: Cut, sounds: Sequence[_Sound]) -> Cut:

@@ -114,6 +114,32 @@ def units_of_words(cut: MonoCut) -> list[int] | None:
     return list(word_of)
 
 
+def word_spans(units: Sequence[AlignmentItem], word_of: Sequence[int]) -> list[tuple[float, float]]:
+    """Where the words of a cut lie, given where their units lie.
+
+    A word lies from the start of its first unit that has a length to the end of its last one: a
+    unit that was left out neither begins nor ends it. A word all of whose units were left out has
+    no length, and lies where its first unit does.
+
+    Args:
+        units: Items of a tier of units, in order.
+        word_of: The word of each unit, see `units_of_words`.
+
+    Returns:
+        Start and duration of each word in seconds.
+    """
+    units_of: dict[int, list[AlignmentItem]] = {}
+    for item, word in zip(units, word_of):
+        units_of.setdefault(word, []).append(item)
+    spans = []
+    for _, mine in sorted(units_of.items()):
+        spoken = [item for item in mine if item.duration > 0]
+        start = (spoken or mine)[0].start
+        end = max((item.end for item in spoken), default=start)
+        spans.append((start, max(round(end - start, 6), 0.0)))
+    return spans
+
+
 def with_units(cut: MonoCut, units: Sequence[str], words: Sequence[int] | None = None) -> MonoCut:
     """A copy of a cut with other canonical units, without tiers and what is said of each unit.
 

@@ -20,7 +20,8 @@ from lhotse.supervision import AlignmentItem
 from mlvae.baselines.compare import with_comparison
 from mlvae.baselines.ctc import ctc_spans, greedy_units, segment_times
 from mlvae.baselines.wav2vec import SAMPLING_RATE, Wav2VecCtc, architecture, torchaudio_name
-from mlvae.data.audio import AudioError, audio_info
+from mlvae.data.audio import read_cut
+from mlvae.data.checks import source_name
 from mlvae.data.units import UnitTable, canonical_units
 from mlvae.em.checkpoint import read_tensors
 from mlvae.stage import log
@@ -78,22 +79,36 @@ def load_waveform(cut: Cut) -> torch.Tensor:
     """Audio of a mono cut at 16 kHz, float32 (num_samples,).
 
     Raises:
-        ValueError: there is no audio, or it cannot be read; names the cut and the file.
+        ValueError: as :func:`read_waveform`.
+    """
+    return read_waveform(cut)[0]
+
+
+def read_waveform(cut: Cut) -> tuple[torch.Tensor, str]:
+    """Read the audio of a mono cut.
+
+    Returns:
+        Samples at 16 kHz, float32 (num_samples,), and the digest that
+        :func:`mlvae.data.audio.read_cut` gives.
+
+    Raises:
+        ValueError: there is no audio, it cannot be read, or it is not what stage 1 read; names the
+            cut and the file.
     """
     if not cut.has_recording:
         raise ValueError(f"{cut.id}: no audio")
-    for source in cut.recording.sources:
-        if source.type == "file":
-            try:
-                audio_info(Path(source.source))
-            except AudioError as error:
-                raise ValueError(f"{cut.id}: {source.source}: {error}") from error
     try:
-        samples = torch.from_numpy(cut.load_audio())[0]
-    except Exception as error:  # lhotse's backends raise kinds of their own
+        samples, digest = read_cut(cut)
+    except Exception as error:  # lhotse's transforms raise kinds of their own
         reason = " ".join(str(error).split())[:200]
-        raise ValueError(f"{cut.id}: its audio cannot be read: {reason}") from error
-    return torchaudio.functional.resample(samples, cut.sampling_rate, SAMPLING_RATE)
+        raise ValueError(f"{cut.id}: {source_name(cut)}: {reason}") from error
+    if digest != (cut.custom or {}).get("audio_digest", digest):
+        raise ValueError(
+            f"{cut.id}: {source_name(cut)}: not the audio that stage 1 read: run the stages from "
+            "stage 1 on"
+        )
+    waveform = torch.from_numpy(samples)
+    return torchaudio.functional.resample(waveform, cut.sampling_rate, SAMPLING_RATE), digest
 
 
 @dataclass

@@ -17,8 +17,9 @@ from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 from mlvae.baselines.ctc import BLANK, fewest_frames
-from mlvae.baselines.w2v_ctc import W2vCtcConfig, load_waveform
+from mlvae.baselines.w2v_ctc import W2vCtcConfig, load_waveform, read_waveform
 from mlvae.baselines.wav2vec import Wav2VecCtc, find_weights, fingerprint, pretrained
+from mlvae.data.checks import with_audio_digest
 from mlvae.data.units import UnitTable, canonical_units
 from mlvae.device import num_parameters, seed_everything
 from mlvae.em.checkpoint import (
@@ -123,11 +124,11 @@ class FineTuner:
             setup: JSON values of what makes this run another one besides settings, seed and cuts.
         """
         settings = {key: value for key, value in asdict(self.config).items() if key in _COUNTING}
-        identity = run_identity(settings, self.seed, setup, [train_cuts, valid_cuts])
         usable = {"training": self._usable(train_cuts), "validation": self._usable(valid_cuts)}
         for part, cuts in usable.items():
             if not cuts:
                 raise ValueError(f"w2v-ctc: no usable {part} cut")
+        identity = run_identity(settings, self.seed, setup, list(usable.values()))
         progress: dict = {"epoch": 0, "best": None, "best_epoch": 0, "seconds": 0.0}
         progress.update(history=[], identity=identity)
         state = TrainingState({"model": self.model}, {"model": self.optimizer}, progress)
@@ -135,6 +136,11 @@ class FineTuner:
         seed_everything(self.seed)
         if (self.folder / CHECKPOINT).exists():
             load_checkpoint(self.folder / CHECKPOINT, state)
+            kept = read_metadata(self.folder / MODEL).get("epoch", 0)
+            if kept > progress["epoch"]:
+                # A kill came between model and checkpoint, and the best model from before is gone.
+                # Done again on other hardware, that epoch need not be the best once more.
+                progress["best"] = None
             log(f"w2v-ctc: going on after epoch {progress['epoch']} of {self.config.epochs}")
         self.folder.mkdir(parents=True, exist_ok=True)
         purge_step = progress["epoch"] + 1
@@ -172,20 +178,23 @@ class FineTuner:
         }
 
     def _usable(self, cuts: CutSet) -> list[Cut]:
-        """The cuts that CTC can learn from; a line in the log for each of the others."""
+        """The cuts that CTC can learn from; a line in the log for each of the others.
+
+        They know the digest of the audio that was read, as it makes the run another one.
+        """
         kept = []
         for cut in cuts:
             units = self._units(cut)
             try:
-                num_samples = len(load_waveform(cut))
+                waveform, digest = read_waveform(cut)
             except ValueError as error:
                 log(f"w2v-ctc: left out: {error}")
                 continue
-            found, needed = self.model.num_frames(num_samples), fewest_frames(units)
+            found, needed = self.model.num_frames(len(waveform)), fewest_frames(units)
             if found < needed:
                 log(f"w2v-ctc: left out: {cut.id}: {found} frames, its units take {needed}")
                 continue
-            kept.append(cut)
+            kept.append(with_audio_digest(cut, digest))
         return kept
 
     def _train_epoch(self, cuts: Sequence[Cut], epoch: int) -> float:
@@ -232,7 +241,11 @@ class FineTuner:
         return self.table.ids(canonical_units(cut), cut.id)
 
     def _remove_left_overs(self, identity: str) -> None:
-        """Remove half-written files of a killed run, and the results of another run."""
+        """Remove half-written files of a killed run, and the results of another run.
+
+        Raises:
+            ValueError: the best model of this run is gone, or a file is damaged.
+        """
         for left_over in self.folder.glob(".tmp-*"):
             left_over.unlink()
         checkpoint = self.folder / CHECKPOINT
@@ -240,6 +253,11 @@ class FineTuner:
             log(f"{checkpoint} is of another seed, configuration or corpus: starting afresh")
             (self.folder / MODEL).unlink(missing_ok=True)
             checkpoint.unlink()
+        if checkpoint.exists() and not (self.folder / MODEL).exists():
+            raise ValueError(
+                f"{checkpoint} is there without {MODEL}, its best epoch: move it away to start "
+                "afresh"
+            )
 
 
 #: Settings that make a run another one; a run may be prolonged with more epochs.

@@ -12,6 +12,7 @@ import os
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from lhotse import MonoCut
@@ -170,6 +171,11 @@ def source_name(cut: Cut) -> str:
         return "no recording"
     source = recording.sources[0].source
     return source if isinstance(source, str) else f"recording {recording.id}"
+
+
+def with_audio_digest(cut: MonoCut, digest: str) -> MonoCut:
+    """A copy of a cut that knows what its audio was when it was read; see `read_cut`."""
+    return replace(cut, custom={**(cut.custom or {}), "audio_digest": digest})
 
 
 def shared_speakers(cuts: Mapping[str, Iterable[Cut]]) -> str | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import multiprocessing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -32,6 +32,7 @@ from mlvae.data.checks import (
     check_recordings_apart,
     shared_speakers,
     source_name,
+    with_audio_digest,
 )
 from mlvae.data.clips import SkipReport
 from mlvae.data.dataset import cut_of_line, features_digest, load_features
@@ -244,16 +245,12 @@ def _write_features(
             features, digest = result
             key = writer.write(cut.id, features)
             cut = _attach(cut, features.shape, path, key)
-            with_features.append(_with_custom(cut, {"audio_digest": digest}))
+            with_features.append(with_audio_digest(cut, digest))
     # What is read back is what later stages must find.
     return [
-        _with_custom(cut, {"features_digest": features_digest(load_features(cut))})
+        replace(cut, custom={**cut.custom, "features_digest": features_digest(load_features(cut))})
         for cut in with_features
     ]
-
-
-def _with_custom(cut: MonoCut, fields: Mapping[str, str]) -> MonoCut:
-    return replace(cut, custom={**(cut.custom or {}), **fields})
 
 
 def _at(cut: MonoCut, path: Path) -> MonoCut:

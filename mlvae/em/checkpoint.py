@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from lhotse import CutSet
+from lhotse.cut import Cut
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
@@ -151,18 +152,21 @@ def load_checkpoint(path: Path, state: TrainingState) -> int:
     return num_processes
 
 
-def run_identity(settings: dict, seed: int, setup: dict | None, cut_sets: list[CutSet]) -> str:
+def run_identity(
+    settings: dict, seed: int, setup: dict | None, cut_sets: Sequence[Iterable[Cut]]
+) -> str:
     """Equal for runs that may go on from each other's checkpoint.
 
     Features and alignment are not in it: made anew by the same command, they may differ in the last
-    digits on another number of threads or on a GPU.
+    digits on another number of threads or on a GPU. The audio that they were made of is, by the
+    digest that stage 1 leaves in ``custom["audio_digest"]`` of a cut.
 
     Args:
         settings: JSON values of the training settings that count.
         seed: of the run.
         setup: JSON values of what else counts.
-        cut_sets: cuts with features and canonical units; ids, lengths, units and the words' limits
-            and pronunciations count.
+        cut_sets: cuts with features and canonical units; ids, lengths, audio, units and the words'
+            limits and pronunciations count.
 
     Returns:
         64 hexadecimal digits.
@@ -170,7 +174,12 @@ def run_identity(settings: dict, seed: int, setup: dict | None, cut_sets: list[C
     fields = ("units", "word_of_unit", "pronunciations")
     cuts = [
         [
-            (cut.id, cut.num_frames, *(cut.supervisions[0].custom.get(name) for name in fields))
+            (
+                cut.id,
+                cut.num_frames,
+                (cut.custom or {}).get("audio_digest"),
+                *(cut.supervisions[0].custom.get(name) for name in fields),
+            )
             for cut in cut_set
         ]
         for cut_set in cut_sets

@@ -17,7 +17,7 @@ from lhotse.utils import fastcopy
 from mlvae.score.calibration import Calibration, calibration
 from mlvae.score.systems import System
 from mlvae.score.truth import UNKNOWN, Truth
-from mlvae.tiers import has_tier, tier, units_of_words, with_tiers
+from mlvae.tiers import has_tier, tier, units_of_words, with_tiers, word_spans
 
 TIER = "mlvae_word"
 
@@ -67,8 +67,8 @@ def word_calibration(truth: Truth, cuts: Iterable[MonoCut]) -> Calibration | Non
 def word_answer(cut: MonoCut, spans: str, heard: str | None) -> MonoCut | None:
     """A cut whose tiers are of its words in place of their units.
 
-    A word lies from its first unit that has a length to its last one. It is flagged, and ``*`` was
-    heard, where any of its units is flagged; its P(mispronounced) is that of ``mlvae_word``.
+    A word lies where `word_spans` says. It is flagged, and ``*`` was heard, where any of its units
+    is flagged; its P(mispronounced) is that of ``mlvae_word``.
 
     Args:
         cut: With an answer.
@@ -106,13 +106,8 @@ def word_answer(cut: MonoCut, spans: str, heard: str | None) -> MonoCut | None:
 def _words_of_tier(
     items: Sequence[AlignmentItem], word_of: Sequence[int], words: Sequence[str]
 ) -> list[AlignmentItem]:
-    found = []
-    for place, symbol in enumerate(words):
-        mine = [item for item, word in zip(items, word_of) if word == place]
-        spoken = [item for item in mine if item.duration > 0] or mine[:1]
-        start, end = spoken[0].start, max(item.end for item in spoken)
-        found.append(AlignmentItem(symbol, start, round(max(end - start, 0.0), 7), None))
-    return found
+    spans = word_spans(items, word_of)
+    return [AlignmentItem(word, *span, None) for word, span in zip(words, spans)]
 
 
 def word_cuts(
