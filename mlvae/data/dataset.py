@@ -22,6 +22,10 @@ from mlvae.data.manifests import check_is_cut, check_sources, manifest_lines, pl
 from mlvae.data.units import UnitTable, canonical_units
 
 
+class FeaturesError(ValueError):
+    """Features that cannot be used; the message names the cut and the stage that makes them."""
+
+
 def load_cuts(path: Path) -> CutSet:
     """Read a manifest of cuts into memory. Whatever reads cuts reads them with this.
 
@@ -93,28 +97,27 @@ def load_features(cut: Cut) -> np.ndarray:
     """Features (num_frames, F) float32 of a cut as stage 1 has stored them.
 
     Raises:
-        ValueError: there are none, or they are damaged, or not those that the manifest is about;
-            names the cut and the stage that makes them.
+        FeaturesError: there are none, or they are damaged, or not those that the manifest is about.
     """
     if not cut.has_features:
-        raise ValueError(f"{cut.id}: no features, run stage 1")
+        raise FeaturesError(f"{cut.id}: no features, run stage 1")
     try:
         features = cut.load_features()
     except Exception as error:  # lhotse's storages raise many kinds
-        raise ValueError(
+        raise FeaturesError(
             f"{cut.id}: its features cannot be read, run stage 1 again: {_one_line(error)}"
         ) from error
     expected = (cut.num_frames, cut.num_features)
     if features.shape != expected:
-        raise ValueError(
+        raise FeaturesError(
             f"{cut.id}: its features are damaged, run stage 1 again: their shape is "
             f"{features.shape}, not {expected}"
         )
     if not np.isfinite(features).all():
-        raise ValueError(f"{cut.id}: its features hold no finite numbers, run stage 1 again")
+        raise FeaturesError(f"{cut.id}: its features hold no finite numbers, run stage 1 again")
     digest = (cut.custom or {}).get("features_digest")
     if digest is not None and features_digest(features) != digest:
-        raise ValueError(
+        raise FeaturesError(
             f"{cut.id}: its features are damaged or have been made again since: run the stages "
             "from stage 1 on"
         )

@@ -14,6 +14,7 @@ from lhotse import CutSet
 from lhotse.cut import Cut
 from lhotse.utils import fastcopy
 
+from mlvae.data.checks import RESERVED
 from mlvae.data.clips import SkipReport
 from mlvae.stage import atomic_path
 
@@ -87,7 +88,8 @@ def with_pieces(cut: Cut, processor: SentencePieceProcessor) -> Cut:
     ``custom["units"]`` are the pieces and ``custom["word_of_unit"]`` the places of their words.
 
     Raises:
-        ValueError: as `words_of_cut`, and if a letter was not in the training text; names it.
+        ValueError: as `words_of_cut`, and if a letter was not in the training text or a piece is a
+            symbol with a meaning of its own; names it.
     """
     units: list[str] = []
     word_of_unit: list[int] = []
@@ -95,7 +97,11 @@ def with_pieces(cut: Cut, processor: SentencePieceProcessor) -> Cut:
         ids = processor.encode(word)
         if processor.unk_id() in ids:
             raise ValueError(f"{cut.id}: the training text lacks a letter of {word!r}")
-        units += processor.id_to_piece(ids)
+        pieces = processor.id_to_piece(ids)
+        for piece in pieces:
+            if piece in RESERVED:
+                raise ValueError(f"{cut.id}: {piece!r} is a piece of {word!r}: {RESERVED[piece]}")
+        units += pieces
         word_of_unit += [place] * len(ids)
     supervision = cut.supervisions[0]
     custom = {**supervision.custom, "units": units, "word_of_unit": word_of_unit}

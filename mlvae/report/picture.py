@@ -15,6 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from mlvae.data.dataset import load_features
 from mlvae.stage import atomic_path
 from mlvae.tiers import tier
 
@@ -82,10 +83,9 @@ def draw_answer(
 
     Raises:
         KeyError: The tier is missing.
-        ValueError: The cut has no features.
+        FeaturesError: The cut has no features, or they are damaged.
     """
-    if not cut.has_features:
-        raise ValueError(f"cut {cut.id} has no features to draw")
+    features = load_features(cut)
     written = tier(cut, "fa")
     truth = list(zip(written, perceived, true_starts, true_ends))
     rows = {
@@ -113,7 +113,7 @@ def draw_answer(
         marks += " The symbol -: left out; a thick line: a unit without length."
     if added:
         marks += " The sign +: an added sound."
-    draw(cut.load_features(), cut.duration, rows, title, f"{caption} {marks}", path, edges)
+    draw(features, cut.duration, rows, title, f"{caption} {marks}", path, edges)
 
 
 def draw(

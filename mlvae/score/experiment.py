@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import mlvae
+from mlvae.data.dataset import FeaturesError
 from mlvae.report import learning
 from mlvae.report.learning import write_learning_curves
 from mlvae.report.reliability import Panel, draw_reliability
@@ -126,8 +127,11 @@ def score_experiment(
         report.skip(name, f"no answer of {lacking}; scored as missed")
     if report.num_done:
         picture = exp_dir / "utterance.png"
-        draw_example(truth, systems, cuts, missing, corpus, picture, utterance)
-        written.append("utterance.png")
+        try:
+            draw_example(truth, systems, cuts, missing, corpus, picture, utterance)
+            written.append("utterance.png")
+        except FeaturesError as error:
+            log(f"stage {STAGE}: no picture of an utterance: {error}")
     if evaluation.calibrations:
         panels = reliability_panels(evaluation)
         draw_reliability(panels, heading(truth, corpus), exp_dir / "reliability.png")

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from lhotse import SupervisionSegment, SupervisionSet
+from lhotse import SupervisionSegment
 from lhotse.supervision import AlignmentItem
+
+from mlvae.data.manifests import load_supervisions
 
 #: What a tier of perceived or heard symbols says where it is not known what was said instead.
 UNKNOWN = "*"
@@ -109,13 +111,10 @@ def read_truth(path: Path, split: str = "test") -> Truth:
         split: The split to read.
 
     Raises:
-        ValueError: The split is empty, or the tiers of an utterance do not agree with each other;
-            names the utterance.
+        ValueError: The file is damaged, the split is empty, or the tiers of an utterance do not
+            agree with each other; names the line or the utterance.
     """
-    supervisions = SupervisionSet.from_file(path)
-    # lhotse reads an empty manifest as None.
-    supervisions = [] if supervisions is None else supervisions
-    chosen = [item for item in supervisions if item.custom["split"] == split]
+    chosen = [item for item in load_supervisions(path) if item.custom["split"] == split]
     if not chosen:
         raise ValueError(f"{path} has no utterance of the split {split!r}")
     return truth_of(chosen)
