@@ -104,24 +104,23 @@ def load_features(cut: Cut) -> np.ndarray:
     try:
         features = cut.load_features()
     except Exception as error:  # lhotse's storages raise many kinds
-        raise FeaturesError(
-            f"{cut.id}: its features cannot be read, run stage 1 again: {_one_line(error)}"
-        ) from error
+        raise _damaged(cut, f"they cannot be read: {_one_line(error)}") from error
     expected = (cut.num_frames, cut.num_features)
     if features.shape != expected:
-        raise FeaturesError(
-            f"{cut.id}: its features are damaged, run stage 1 again: their shape is "
-            f"{features.shape}, not {expected}"
-        )
+        raise _damaged(cut, f"their shape is {features.shape}, not {expected}")
     if not np.isfinite(features).all():
-        raise FeaturesError(f"{cut.id}: its features hold no finite numbers, run stage 1 again")
+        raise _damaged(cut, "they hold numbers that are not finite")
     digest = (cut.custom or {}).get("features_digest")
     if digest is not None and features_digest(features) != digest:
-        raise FeaturesError(
-            f"{cut.id}: its features are damaged or have been made again since: run the stages "
-            "from stage 1 on"
-        )
+        raise _damaged(cut, "their content is another")
     return features
+
+
+def _damaged(cut: Cut, reason: str) -> FeaturesError:
+    return FeaturesError(
+        f"{cut.id}: its features are damaged, or were made again since ({reason}): run the stages "
+        "from stage 1 on"
+    )
 
 
 def features_digest(features: np.ndarray) -> str:
