@@ -26,7 +26,7 @@ def shorten(recipe: Recipe, split: str, wanted: dict[int, tuple[int, list[str]]]
     for index, (num_frames, units) in wanted.items():
         cut = cuts[index]
         wav = recipe.data / f"{cut.id}.wav"
-        write_wav(wav, sine(num_frames / 100), 8000)
+        write_wav(wav, sine(num_frames / 100, pitch=300.0 + 20.0 * len(split)), 8000)
         recording = file_recording(cut.id, wav, 80 * num_frames, 8000)
         supervision = replace(
             cut.supervisions[0], duration=recording.duration, custom={"units": units}
