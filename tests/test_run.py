@@ -94,6 +94,14 @@ def test_run_hands_the_weights_of_wav2vec_to_stage_4(project):
     assert not any("--w2v-checkpoint" in call for call in others)
 
 
+def test_run_hands_to_stage_1_what_is_allowed(project):
+    allowed = ("--allow-commands", "true", "--allow-shared-recordings", "true")
+    assert run(project, *allowed).returncode == 0
+    fbank = stages(project)[1]
+    assert fbank.endswith("--allow-commands true --allow-shared-recordings true")
+    assert sum("allow" in call for call in stages(project)) == 1
+
+
 def test_run_does_the_asked_stages_only(project):
     assert run(project, "--stage", "4", "--stop-stage", "5").returncode == 0
     assert [re.search(r"(\w+)\.py", call).group(1) for call in stages(project)] == [
@@ -205,6 +213,8 @@ def test_help_lists_every_option(project):
         (["--systems", "*"], "there is no system '*'"),
         (["--systems="], "--systems names none (there are: fa "),
         (["--w2v-checkpoint", "none.pth"], "--w2v-checkpoint none.pth is not a file"),
+        (["--allow-commands", "yes"], "--allow-commands must be true or false, not 'yes'"),
+        (["--allow-shared-recordings="], "--allow-shared-recordings must be true or false"),
         (["--num-processes", "0"], "--num-processes must be a positive number"),
         (["--seed", "x"], "--seed must be a whole number"),
         (["--exp-dir", ""], "must not be empty"),
