@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from lhotse import MonoCut
+from lhotse import MonoCut, Recording
 from lhotse.cut import Cut
 
 from mlvae.tiers import NOTHING_HEARD, UNKNOWN_HEARD, units_of_words
@@ -87,6 +87,8 @@ def check_cut(cut: Cut, units_come_later: bool = False) -> None:
     if not isinstance(cut, MonoCut):
         raise ValueError(f"a {type(cut).__name__}, where a MonoCut is expected")
     _check_times(cut)
+    if cut.recording is not None:
+        _check_recording(cut.recording)
     if len(cut.supervisions) != 1:
         raise ValueError(f"{len(cut.supervisions)} supervisions where one is expected")
     custom = cut.supervisions[0].custom
@@ -116,12 +118,17 @@ def _check_times(cut: MonoCut) -> None:
             raise ValueError(f"its {name} is {value}")
     if cut.duration == 0:
         raise ValueError("it lasts 0 s")
-    if cut.recording is None:
-        return
+
+
+def _check_recording(recording: Recording) -> None:
     for name in ("sampling_rate", "num_samples"):
-        value = getattr(cut.recording, name)
+        value = getattr(recording, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"its recording's {name} is {value!r}")
+    for source in recording.sources:
+        named = source.source
+        if source.type == "file" and not (isinstance(named, str) and named and "\0" not in named):
+            raise ValueError(f"its recording's file is {named!r}")
 
 
 def _check_units(name: str, units: Any) -> None:
@@ -186,13 +193,13 @@ def shared_speakers(cuts: Mapping[str, Iterable[Cut]]) -> str | None:
     """
     splits_of: dict[str, list[str]] = defaultdict(list)
     for split, own in cuts.items():
-        for speaker in {s.speaker for cut in own for s in cut.supervisions if s.speaker}:
+        for speaker in {str(s.speaker) for cut in own for s in cut.supervisions if s.speaker}:
             splits_of[speaker].append(split)
     shared = {name: splits for name, splits in splits_of.items() if len(splits) > 1}
     if not shared:
         return None
     named = [f"{name} ({', '.join(shared[name])})" for name in sorted(shared)]
-    return f"{len(shared)} speakers are in several splits: {_some(named)}"
+    return f"speakers in several of train, valid and test: {_some(named)}"
 
 
 def check_recordings_apart(cuts: Mapping[str, Iterable[Cut]]) -> None:
@@ -236,7 +243,7 @@ def _refuse_shared(what: str, places: Mapping[Any, Mapping[str, str]]) -> None:
     if shared:
         named = [" and ".join(f"{i} ({split})" for split, i in own.items()) for own in shared]
         raise ValueError(
-            f"{len(shared)} {what} are in several of train, valid and test: {_some(named)}; "
+            f"{what} in several of train, valid and test: {_some(named)}; "
             "--allow-shared-recordings true goes on all the same"
         )
 

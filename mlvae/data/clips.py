@@ -77,6 +77,8 @@ def check_clip(path: Path) -> tuple[int, int]:
         )
     if not np.any(samples):
         raise AudioError("nothing but zeros")
+    if samples.min() == samples.max():
+        raise AudioError(f"digital silence: all samples are {samples[0]:g}")
     return len(samples), sampling_rate
 
 

@@ -17,6 +17,7 @@ from lhotse.dataset import DynamicBucketingSampler, SimpleCutSampler
 from lhotse.dataset.sampling.base import CutSampler
 from torch.utils.data import Dataset
 
+from mlvae.data.checks import check_id
 from mlvae.data.clips import SkipReport
 from mlvae.data.manifests import check_is_cut, check_sources, manifest_lines, place_of
 from mlvae.data.units import UnitTable, canonical_units
@@ -31,8 +32,8 @@ def load_cuts(path: Path) -> CutSet:
 
     Raises:
         ValueError: there is no such file (names the stage to run), it is damaged, a line is no cut,
-            names a command or an address in the place of a file, or has the id of another; names
-            file and line.
+            names a command or an address in the place of a file, or has an id that cannot name a
+            file or is that of another; names file and line.
     """
     path = Path(path)
     if not path.is_file():
@@ -42,6 +43,10 @@ def load_cuts(path: Path) -> CutSet:
     for number, content in manifest_lines(path):
         place = place_of(path, number)
         cut = cut_of_line(content, place)
+        try:
+            check_id(cut.id)
+        except ValueError as error:
+            raise ValueError(f"{place}: {cut.id!r}: {error}") from None
         if cut.id in lines:
             raise ValueError(f"{place}: the cut of line {lines[cut.id]} has the id {cut.id!r}, too")
         lines[cut.id] = number

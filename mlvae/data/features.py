@@ -11,6 +11,7 @@ of what was stored, by which later stages know damaged features.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
@@ -35,7 +36,7 @@ from mlvae.data.checks import (
     with_audio_digest,
 )
 from mlvae.data.clips import SkipReport
-from mlvae.data.dataset import cut_of_line, features_digest, load_features
+from mlvae.data.dataset import cut_of_line, features_digest, load_cuts, load_features
 from mlvae.data.manifests import (
     SOURCE_TYPES,
     SPLITS,
@@ -163,6 +164,7 @@ def compute_fbank(
         left_over.unlink()  # of a run that was killed
     work = partial(_extract_or_reason, sampling_rate=sampling_rate, allow_commands=allow_commands)
     manifests = {split: folder / f"cuts_{split}.jsonl.gz" for split in SPLITS}
+    before = _digests_before(manifests.values())
     made: dict[str, list[MonoCut]] = {}
     with contextlib.ExitStack() as stack:
         parallel_map = stack.enter_context(_workers(num_jobs))
@@ -174,12 +176,33 @@ def compute_fbank(
             made[split] = [_at(cut, feats_path) for cut in made[split]]
         if not allow_shared:
             check_audio_apart(made)
+        changed = [
+            cut.id
+            for cut in itertools.chain(*made.values())
+            if before.get(cut.id, cut.custom["audio_digest"]) != cut.custom["audio_digest"]
+        ]
+        if changed:
+            log(
+                f"stage 1 fbank: {len(changed)} recordings are not those of the last run, "
+                f"{changed[0]} is the first: what the stages from 3 on have made is of the former"
+            )
         for manifest in manifests.values():
             manifest.unlink(missing_ok=True)  # they belong to the features that are replaced now
     for split in SPLITS:
         write_manifest(manifests[split], made[split])
         report.done(len(made[split]))
     return {split: len(own) for split, own in made.items()}
+
+
+def _digests_before(manifests: Iterable[Path]) -> dict[str, str]:
+    """What the audio of cuts was when the stage was last run; those that cannot be read are new."""
+    digests: dict[str, str] = {}
+    for manifest in manifests:
+        with contextlib.suppress(ValueError):
+            for cut in load_cuts(manifest):
+                if digest := (cut.custom or {}).get("audio_digest"):
+                    digests[cut.id] = digest
+    return digests
 
 
 def _corpus(path: Path) -> tuple[int, bool]:

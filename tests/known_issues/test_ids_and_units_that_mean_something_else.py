@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 
 from mlvae.data.checks import LONGEST_ID
+from mlvae.data.dataset import load_cuts
 from tests.data.small import change_line, small_cuts, stage_1, write_corpus
 
 
@@ -50,6 +51,20 @@ def test_long_names_with_blanks_and_umlauts_are_good_ids(corpus):
         change_line(corpus, lambda cut, name=name: cut.update(id=name), line=line)
     counts, skipped = stage_1(corpus)
     assert counts["train"] == 2 and not skipped
+
+
+def test_later_stages_refuse_such_ids(corpus):
+    path = change_line(corpus, lambda cut: cut.update(id="../../outside"))
+    with pytest.raises(ValueError, match="line 1: '../../outside': its id is a path"):
+        load_cuts(path)
+
+
+def test_speakers_of_all_types_are_compared(corpus):
+    for line, speaker in ((1, 7), (2, ["ann"])):
+        change_line(
+            corpus, lambda cut, s=speaker: cut["supervisions"][0].update(speaker=s), line=line
+        )
+    assert stage_1(corpus)[0]["train"] == 2
 
 
 @pytest.mark.parametrize(
@@ -108,6 +123,12 @@ def test_fields_of_other_types_are_refused(corpus, fields, reason):
         (lambda cut: cut.update(start=-1), "its start is -1"),
         (lambda cut: cut.update(supervisions=[]), "0 supervisions"),
         (lambda cut: cut["recording"].update(num_samples="many"), "num_samples is 'many'"),
+        (lambda cut: cut["recording"]["sources"][0].update(source=5), "file is 5"),
+        (lambda cut: cut["recording"]["sources"][0].update(source="a\0"), "file is 'a"),
+        (lambda cut: cut["recording"]["sources"][0].update(source=""), "file is ''"),
+        (lambda cut: cut["recording"].update(sources=[]), "no channel 0"),
+        (lambda cut: cut["recording"].update(duration="long"), "not readable as audio"),
+        (lambda cut: cut.pop("recording"), "no audio"),
         (lambda cut: cut["supervisions"][0].update(custom=[1]), "not a cut of lhotse"),
         (lambda cut: cut.update(colour="red"), "not a cut of lhotse"),
         (lambda cut: cut.update(channel=7), "no channel 7"),

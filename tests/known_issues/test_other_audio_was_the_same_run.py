@@ -32,15 +32,18 @@ def identity(corpus) -> str:
     return run_identity({}, 0, None, cuts)
 
 
-def test_stage_1_again_makes_another_run_of_other_audio_alone(tmp_path):
+def test_stage_1_again_makes_another_run_of_other_audio_alone(tmp_path, capsys):
     corpus = write_corpus(tmp_path / "corpus", small_cuts(tmp_path / "wav"))
     stage_1(corpus)
     first = identity(corpus)
     stage_1(corpus)
     assert identity(corpus) == first
+    assert capsys.readouterr().out == ""
     write_wav(tmp_path / "wav" / "train1.wav", noise("another"), 8000)
     stage_1(corpus)
     assert identity(corpus) != first
+    said = capsys.readouterr().out
+    assert "1 recordings are not those of the last run, train1 is the first" in said
 
 
 def cuts_with(audio: str):
