@@ -199,7 +199,7 @@ def shared_speakers(cuts: Mapping[str, Iterable[Cut]]) -> str | None:
     if not shared:
         return None
     named = [f"{name} ({', '.join(shared[name])})" for name in sorted(shared)]
-    return f"speakers in several of train, valid and test: {_some(named)}"
+    return f"speakers in several of train, valid and test: {some(named)}"
 
 
 def check_recordings_apart(cuts: Mapping[str, Iterable[Cut]]) -> None:
@@ -243,11 +243,12 @@ def _refuse_shared(what: str, places: Mapping[Any, Mapping[str, str]]) -> None:
     if shared:
         named = [" and ".join(f"{i} ({split})" for split, i in own.items()) for own in shared]
         raise ValueError(
-            f"{what} in several of train, valid and test: {_some(named)}; "
+            f"{what} in several of train, valid and test: {some(named)}; "
             "--allow-shared-recordings true goes on all the same"
         )
 
 
-def _some(names: list[str]) -> str:
+def some(names: list[str]) -> str:
+    """The first of some names, and how many more there are."""
     more = len(names) - _NAMED
     return "; ".join(names[:_NAMED]) + (f"; and {more} more" if more > 0 else "")

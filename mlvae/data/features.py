@@ -32,6 +32,7 @@ from mlvae.data.checks import (
     check_cut,
     check_recordings_apart,
     shared_speakers,
+    some,
     source_name,
     with_audio_digest,
 )
@@ -183,8 +184,8 @@ def compute_fbank(
         ]
         if changed:
             log(
-                f"stage 1 fbank: {len(changed)} recordings are not those of the last run, "
-                f"{changed[0]} is the first: what the stages from 3 on have made is of the former"
+                f"stage 1 fbank: not the audio of the last run: {some(changed)}: what the stages "
+                "from 3 on have made is of the former"
             )
         for manifest in manifests.values():
             manifest.unlink(missing_ok=True)  # they belong to the features that are replaced now

@@ -43,7 +43,7 @@ def test_stage_1_again_makes_another_run_of_other_audio_alone(tmp_path, capsys):
     stage_1(corpus)
     assert identity(corpus) != first
     said = capsys.readouterr().out
-    assert "1 recordings are not those of the last run, train1 is the first" in said
+    assert "not the audio of the last run: train1: " in said
 
 
 def cuts_with(audio: str):
