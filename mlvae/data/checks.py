@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from lhotse import MonoCut, Recording
+from lhotse import MonoCut, Recording, SupervisionSegment
 from lhotse.cut import Cut
 
 from mlvae.tiers import NOTHING_HEARD, UNKNOWN_HEARD, units_of_words
@@ -86,12 +86,16 @@ def check_cut(cut: Cut, units_come_later: bool = False) -> None:
     check_id(cut.id)
     if not isinstance(cut, MonoCut):
         raise ValueError(f"a {type(cut).__name__}, where a MonoCut is expected")
-    _check_times(cut)
+    _check_times("its", cut)
     if cut.recording is not None:
         _check_recording(cut.recording)
     if len(cut.supervisions) != 1:
         raise ValueError(f"{len(cut.supervisions)} supervisions where one is expected")
-    custom = cut.supervisions[0].custom
+    (supervision,) = cut.supervisions
+    _check_times("its supervision's", supervision)
+    if not isinstance(supervision.id, str) or not isinstance(supervision.recording_id, str):
+        raise ValueError("its supervision has no id, or none of a recording")
+    custom = supervision.custom
     if not isinstance(custom, (dict, type(None))):
         raise ValueError("the supervision's custom fields are no table")
     custom = custom or {}
@@ -109,18 +113,20 @@ def check_cut(cut: Cut, units_come_later: bool = False) -> None:
     units_of_words(cut)
 
 
-def _check_times(cut: MonoCut) -> None:
-    for name, least in (("start", 0.0), ("duration", 0.0)):
-        value = getattr(cut, name)
+def _check_times(whose: str, item: MonoCut | SupervisionSegment) -> None:
+    for name in ("start", "duration"):
+        value = getattr(item, name)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise ValueError(f"its {name} is no number: {value!r}")
-        if not math.isfinite(value) or value < least:
-            raise ValueError(f"its {name} is {value}")
-    if cut.duration == 0:
-        raise ValueError("it lasts 0 s")
+            raise ValueError(f"{whose} {name} is no number: {value!r}")
+        if not math.isfinite(value) or value < 0:
+            raise ValueError(f"{whose} {name} is {value}")
+    if item.duration == 0:
+        raise ValueError(f"{whose} duration is 0")
 
 
 def _check_recording(recording: Recording) -> None:
+    if not isinstance(recording.id, str):
+        raise ValueError(f"its recording's id is {recording.id!r}")
     for name in ("sampling_rate", "num_samples"):
         value = getattr(recording, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:

@@ -24,7 +24,7 @@ import numpy as np
 from lhotse import MonoCut, Recording, SupervisionSegment
 from lhotse.supervision import AlignmentItem
 
-from mlvae.data.audio import AudioError, write_wav
+from mlvae.data.audio import AudioError, read_cut, write_wav
 from mlvae.data.clips import DIGIT_WORDS, SourceClip, file_recording
 from mlvae.data.manifests import SPLITS, write_json, write_manifest
 from mlvae.stage import progress
@@ -242,8 +242,8 @@ def _join(clips: Sequence[SourceClip], sampling_rate: int) -> tuple[np.ndarray, 
 
 def _load(recording: Recording, sampling_rate: int) -> np.ndarray:
     try:
-        return recording.resample(sampling_rate).load_audio()[0]
-    except Exception as error:  # lhotse's backends raise many kinds
+        return read_cut(recording.resample(sampling_rate).to_cut())[0]
+    except Exception as error:  # lhotse's transforms raise many kinds
         raise AudioError(f"{recording.sources[0].source}: no longer readable: {error}") from error
 
 

@@ -119,9 +119,11 @@ def test_fields_of_other_types_are_refused(corpus, fields, reason):
     [
         (lambda cut: cut.update(start=None), "its start is no number"),
         (lambda cut: cut.update(duration=float("nan")), "its duration is nan"),
-        (lambda cut: cut.update(duration=0), "it lasts 0 s"),
+        (lambda cut: cut.update(duration=0), "its duration is 0"),
         (lambda cut: cut.update(start=-1), "its start is -1"),
         (lambda cut: cut.update(supervisions=[]), "0 supervisions"),
+        (lambda cut: cut["supervisions"][0].update(id=None), "its supervision has no id"),
+        (lambda cut: cut["supervisions"][0].update(start=None), "its supervision's start is no"),
         (lambda cut: cut["recording"].update(num_samples="many"), "num_samples is 'many'"),
         (lambda cut: cut["recording"]["sources"][0].update(source=5), "file is 5"),
         (lambda cut: cut["recording"]["sources"][0].update(source="a\0"), "file is 'a"),
