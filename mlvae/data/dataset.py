@@ -19,7 +19,7 @@ from torch.utils.data import Dataset
 
 from mlvae.data.checks import check_id
 from mlvae.data.clips import SkipReport
-from mlvae.data.manifests import check_is_cut, check_sources, manifest_lines, place_of
+from mlvae.data.manifests import check_is_cut, check_sources, manifest_lines, place_of, shown_id
 from mlvae.data.units import UnitTable, canonical_units
 
 
@@ -46,7 +46,7 @@ def load_cuts(path: Path) -> CutSet:
         try:
             check_id(cut.id)
         except ValueError as error:
-            raise ValueError(f"{place}: {cut.id!r}: {error}") from None
+            raise ValueError(f"{place}: {shown_id(content)}: {error}") from None
         if cut.id in lines:
             raise ValueError(f"{place}: the cut of line {lines[cut.id]} has the id {cut.id!r}, too")
         lines[cut.id] = number
@@ -66,7 +66,9 @@ def cut_of_line(content: dict[str, Any], place: str, allow_commands: bool = Fals
         ValueError: it is no cut, or names a command or an address; begins with the place.
     """
     check_is_cut(content, place)
-    name = content["id"]
+    name = shown_id(content)
+    if not isinstance(content.get("id"), str):
+        raise ValueError(f"{place}: {name}: its id is no text")
     try:
         check_sources(content, allow_commands)
         return deserialize_cut(content)

@@ -44,6 +44,7 @@ from mlvae.data.manifests import (
     check_is_cut,
     manifest_lines,
     place_of,
+    shown_id,
     write_manifest,
 )
 from mlvae.stage import atomic_path, log, progress
@@ -233,7 +234,7 @@ def _sound_cuts(
         for number, content in manifest_lines(path):
             place = place_of(path, number)
             check_is_cut(content, place)
-            name = content["id"]
+            name = shown_id(content)
             try:
                 cut = cut_of_line(content, place, allow_commands)
                 check_cut(cut, units_come_later)
@@ -244,8 +245,7 @@ def _sound_cuts(
                         f"{source_name(cut)}, that one of {other}"
                     )
             except ValueError as error:
-                reason = str(error).removeprefix(f"{place}: {name}: ")
-                report.skip(name if name.isprintable() else repr(name), reason, place=place)
+                report.skip(name, str(error).removeprefix(f"{place}: {name}: "), place=place)
             else:
                 taken[cut.id] = (source_name(cut), place)
                 cuts[split].append(cut)

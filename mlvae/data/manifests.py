@@ -85,14 +85,20 @@ def _json_object(line: bytes, place: str) -> dict[str, Any]:
     return content
 
 
+def shown_id(content: dict[str, Any]) -> str:
+    """The id that a line gives, as messages show it whatever it is."""
+    name = content.get("id")
+    return name if isinstance(name, str) and name.isprintable() and name else repr(name)
+
+
 def check_is_cut(content: dict[str, Any], place: str) -> None:
     """Whether a line is one of a manifest of cuts.
 
     Raises:
         ValueError: it is not; begins with the place.
     """
-    if content.get("type") not in _CUT_TYPES or not isinstance(content.get("id"), str):
-        raise ValueError(f"{place}: not a cut of lhotse, which has a type and an id")
+    if content.get("type") not in _CUT_TYPES:
+        raise ValueError(f"{place}: not a cut of lhotse, which says what type it has")
 
 
 def check_sources(content: Any, allow_commands: bool = False) -> None:

@@ -39,7 +39,7 @@ BROKEN = [
     (with_line(b"[" * 100000), "line 2: not JSON"),
     (with_line('{"id": "ä"}'.encode("latin-1")), "line 2: not JSON in UTF-8"),
     (with_line(b'{"id": "a", "sources": []}'), "line 2: not a cut of lhotse"),
-    (with_line(b'{"type": "MonoCut"}'), "line 2: not a cut of lhotse"),
+    (with_line(b'{"id": "a", "type": "Song"}'), "line 2: not a cut of lhotse"),
 ]
 
 

@@ -30,6 +30,8 @@ def refused(corpus, change) -> str:
     ("name", "reason"),
     [
         ("", "empty"),
+        (None, "its id is no text"),
+        (7, "its id is no text"),
         ("../../outside", "a path"),
         ("/absolute", "a path"),
         ("a/b", "a path"),
@@ -55,7 +57,7 @@ def test_long_names_with_blanks_and_umlauts_are_good_ids(corpus):
 
 def test_later_stages_refuse_such_ids(corpus):
     path = change_line(corpus, lambda cut: cut.update(id="../../outside"))
-    with pytest.raises(ValueError, match="line 1: '../../outside': its id is a path"):
+    with pytest.raises(ValueError, match="line 1: ../../outside: its id is a path"):
         load_cuts(path)
 
 
