@@ -167,7 +167,7 @@ def spans_with_edges(spans: Sequence[UnitSpan], edges: torch.Tensor) -> list[Uni
 
 def _with_spoken(cut: Cut, spans: Sequence[UnitSpan], table: UnitTable) -> Cut:
     """Add the tier of all sounds of a path."""
-    spoken = [span for span in spans if span.kind == "unit" and not span.is_deleted]
+    spoken = [span for span in spans if span.kind == "unit" and not is_left_out(span)]
     symbols = [heard_symbol(span, table) for span in spoken]
     return with_tiers(cut, {SPOKEN: items_of_spans(cut, spoken, symbols, [None] * len(spoken))})
 
@@ -179,9 +179,7 @@ def _units_of_sounds(spans: Sequence[UnitSpan], places: Sequence[int]) -> list[i
     """
     units = [(span, places[span.slot]) for span in spans if span.kind == "unit"]
     return [
-        None if place < 0 else place
-        for span, place in units
-        if not span.is_deleted or (place >= 0 and span.mispronounced)
+        None if place < 0 else place for span, place in units if place >= 0 or not is_left_out(span)
     ]
 
 
@@ -220,6 +218,11 @@ def _with_words(cut: Cut, word_of: Sequence[int], wrong: torch.Tensor) -> Cut:
 
 def heard_symbol(span: UnitSpan, table: UnitTable) -> str:
     """What was heard in a unit's span, as ``mlvae_heard`` says it."""
-    if span.is_deleted and span.mispronounced:
+    if is_left_out(span):
         return NOTHING_HEARD
     return UNKNOWN_HEARD if span.heard < 0 else table.symbols[span.heard]
+
+
+def is_left_out(span: UnitSpan) -> bool:
+    """Whether nothing was heard of a unit. Mean edges may leave one that was heard no length."""
+    return span.is_deleted and span.heard < 0

@@ -10,7 +10,7 @@ from lhotse import CutSet
 from mlvae.em import Decoding, EStep
 from mlvae.em.estep import search_compiler
 from mlvae.fsa import MlFsaCompiler, UnitSpan, expected_edges, posteriors, word_posteriors
-from mlvae.localize import localize, spans_with_edges
+from mlvae.localize import heard_symbol, localize, spans_with_edges
 from mlvae.tiers import NOTHING_HEARD, has_tier, tier, units_of_words
 from tests.em.test_estep import NUM_UNITS, GivenFeatures, random_cuts, stand_in
 from tests.em.tiny import CPU, TABLE, make_cut
@@ -176,3 +176,9 @@ def test_edges_may_be_posterior_means():
         assert [i.start for i in tier(other, "mlvae_heard")] == [i.start for i in after]
         moved += sum(a.start != b.start for a, b in zip(before, after))
     assert moved > 5
+
+
+def test_a_unit_that_was_heard_is_not_left_out_because_mean_edges_take_its_length():
+    heard = span(0, 3, 3)._replace(mispronounced=True, heard=2)
+    left_out = heard._replace(heard=-1)
+    assert [heard_symbol(s, TABLE) for s in (heard, left_out)] == ["c", NOTHING_HEARD]
