@@ -152,7 +152,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = make_parser().parse_args(argv)
     device = torch.device("cpu")
     try:
-        config = load_config(options.config)
+        config = load_config(options.config, options.systems)
         dataset = UnitDataset(
             UnitTable.load(options.data_dir / "units" / "tokens.txt"), deltas=config.deltas
         )

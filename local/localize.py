@@ -25,8 +25,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parse_model_options("localize.py", __doc__, argv)
     report = StageReport(stage="5 localize", folder=options.exp_dir)
     try:
-        config = load_config(options.config)
         check_systems(options.systems)
+        config = load_config(options.config, options.systems)
         device = select_device(options.device)
         table = UnitTable.load(options.data_dir / "units" / "tokens.txt")
         cuts = load_cuts(options.exp_dir / "fa" / "cuts_test.jsonl.gz")

@@ -45,10 +45,10 @@ def train_systems(options: ModelOptions, device: torch.device) -> int:
     """
     report, main = StageReport(stage="4 train", folder=options.exp_dir), distributed.is_main()
     try:
-        config = load_config(options.config)
+        check_systems(options.systems)
+        config = load_config(options.config, options.systems)
         if options.w2v_checkpoint:
             config.w2v_ctc.checkpoint = options.w2v_checkpoint
-        check_systems(options.systems)
         table = UnitTable.load(options.data_dir / "units" / "tokens.txt")
         train, valid = (
             usable_cuts(load_cuts(options.exp_dir / "fa" / f"cuts_{s}.jsonl.gz"), table, report)
