@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 from jsonargparse import ArgumentParser
+from jsonargparse.typing import PositiveInt
 
 from mlvae.data.features import compute_fbank
 from mlvae.stage import StageReport, log
@@ -18,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the stage; returns its exit status."""
     parser = ArgumentParser(prog="fbank.py", description=__doc__)
     parser.add_argument("--data-dir", type=Path, required=True, help="corpus folder")
-    parser.add_argument("--num-jobs", type=int, default=1, help="number of processes")
+    parser.add_argument("--num-jobs", type=PositiveInt, default=1, help="number of processes")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)  # one cut is too small to share among threads
     report = StageReport(stage="1 fbank", folder=args.data_dir)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from jsonargparse import ArgumentParser
 
+from mlvae.device import Seed
+
 #: Systems that are trained unless others are named.
 DEFAULT_SYSTEMS = "ml-vae ml-vae-sub"
 
@@ -38,7 +40,7 @@ def parse_model_options(
     parser.add_argument("--exp-dir", type=Path, required=True, help="experiment folder")
     parser.add_argument("--config", type=Path, required=True, help="YAML file of the recipe")
     parser.add_argument("--device", type=str, default="auto", help="auto, cpu or cuda")
-    parser.add_argument("--seed", type=int, default=0, help="of everything random")
+    parser.add_argument("--seed", type=Seed, default=0, help="of everything random")
     if with_systems:
         parser.add_argument(
             "--systems", type=str, default=DEFAULT_SYSTEMS, help="systems, separated by spaces"

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Optional
 
 from jsonargparse import ArgumentParser
+from jsonargparse.typing import PositiveInt
 
+from mlvae.device import Seed
 from mlvae.score.experiment import score_experiment
 
 
@@ -18,9 +20,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = ArgumentParser(prog="score.py", description=__doc__)
     parser.add_argument("--data-dir", type=Path, required=True, help="folder of the corpus")
     parser.add_argument("--exp-dir", type=Path, required=True, help="folder of the experiment")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the intervals")
+    parser.add_argument("--seed", type=Seed, default=0, help="seed of the intervals")
     parser.add_argument(
-        "--num-resamples", type=int, default=1000, help="resamples behind each interval"
+        "--num-resamples", type=PositiveInt, default=1000, help="resamples behind each interval"
     )
     parser.add_argument(
         "--cluster",

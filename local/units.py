@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jsonargparse import ArgumentParser
+from jsonargparse.typing import PositiveInt
 from lhotse import CutSet
 
 from mlvae.data.dataset import load_cuts, usable_cuts
@@ -34,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--data-dir", type=Path, required=True, help="corpus folder")
     parser.add_argument(
         "--num-pieces",
-        type=int,
+        type=PositiveInt,
         default=DEFAULT_SIZE,
         help="of words, where the corpus's units are pieces",
     )

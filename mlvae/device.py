@@ -6,6 +6,10 @@ import random
 
 import numpy as np
 import torch
+from jsonargparse.typing import restricted_number_type
+
+#: What ``--seed`` may be: it fits every generator, also with a few added.
+Seed = restricted_number_type("Seed", int, [(">=", 0), ("<", 10**18)])
 
 
 def select_device(name: str) -> torch.device:
