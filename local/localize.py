@@ -12,7 +12,7 @@ from mlvae.config import load_config
 from mlvae.data.dataset import UnitDataset, load_cuts, usable_cuts
 from mlvae.data.manifests import write_manifest
 from mlvae.data.units import UnitTable
-from mlvae.device import select_device
+from mlvae.device import denormals_flushed, select_device
 from mlvae.report.textgrid import write_textgrid
 from mlvae.stage import StageReport
 from mlvae.systems import SYSTEMS, Localizer, check_systems
@@ -20,6 +20,7 @@ from mlvae.systems import SYSTEMS, Localizer, check_systems
 TIERS = ["fa", "mlvae", "mlvae_heard"]
 
 
+@denormals_flushed()
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the stage; returns its exit status."""
     options = parse_model_options("localize.py", __doc__, argv)

@@ -14,12 +14,14 @@ from mlvae.config import load_config
 from mlvae.data.dataset import UnitDataset, load_cuts, usable_cuts
 from mlvae.data.manifests import write_json
 from mlvae.data.units import UnitTable
+from mlvae.device import denormals_flushed
 from mlvae.em import distributed
 from mlvae.report.learning import write_learning_curves
 from mlvae.stage import StageReport, log
 from mlvae.systems import SYSTEMS, check_systems
 
 
+@denormals_flushed()
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the stage, together with other processes if ``torchrun`` started it.
 
