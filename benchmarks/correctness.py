@@ -34,6 +34,7 @@ from mlvae.data.dataset import UnitDataset, load_cuts, make_sampler
 from mlvae.data.units import UnitTable
 from mlvae.device import seed_everything
 from mlvae.nn import MlVae
+from mlvae.program import start_program
 from mlvae.score.truth import Truth, read_truth
 from mlvae.stage import atomic_path
 from mlvae.systems import load_system
@@ -180,4 +181,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    start_program()
     sys.exit(main())

@@ -12,6 +12,7 @@ from jsonargparse import ArgumentParser
 from jsonargparse.typing import PositiveInt
 
 from mlvae.data.features import compute_fbank
+from mlvae.program import start_program
 from mlvae.stage import StageReport, log
 
 
@@ -37,4 +38,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    start_program()
     sys.exit(main())

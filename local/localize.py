@@ -13,6 +13,7 @@ from mlvae.data.dataset import UnitDataset, load_cuts, usable_cuts
 from mlvae.data.manifests import write_manifest
 from mlvae.data.units import UnitTable
 from mlvae.device import denormals_flushed, select_device
+from mlvae.program import start_program
 from mlvae.report.textgrid import write_textgrid
 from mlvae.stage import StageReport
 from mlvae.systems import SYSTEMS, Localizer, check_systems
@@ -66,4 +67,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    start_program()
     sys.exit(main())

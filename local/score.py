@@ -12,6 +12,7 @@ from jsonargparse import ArgumentParser
 from jsonargparse.typing import PositiveInt
 
 from mlvae.device import Seed
+from mlvae.program import start_program
 from mlvae.score.experiment import score_experiment
 
 
@@ -52,4 +53,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    start_program()
     sys.exit(main())

@@ -16,6 +16,7 @@ from mlvae.data.manifests import write_json
 from mlvae.data.units import UnitTable
 from mlvae.device import denormals_flushed
 from mlvae.em import distributed
+from mlvae.program import start_program
 from mlvae.report.learning import write_learning_curves
 from mlvae.stage import StageReport, log
 from mlvae.systems import SYSTEMS, check_systems
@@ -88,4 +89,5 @@ def train_systems(options: ModelOptions, device: torch.device) -> int:
 
 
 if __name__ == "__main__":
+    start_program()
     sys.exit(main())

@@ -26,6 +26,7 @@ from mlvae.data.pieces import (
     words_of_cut,
 )
 from mlvae.data.units import count_units, save_units
+from mlvae.program import start_program
 from mlvae.stage import StageReport, log
 
 
@@ -84,4 +85,5 @@ def make_pieces(
 
 
 if __name__ == "__main__":
+    start_program()
     sys.exit(main())

@@ -21,6 +21,7 @@ from mlvae.data.clips import (
 )
 from mlvae.data.mismatch import CorpusOptions, build_mismatch_corpus
 from mlvae.device import Seed
+from mlvae.program import start_program
 from mlvae.stage import StageReport, log
 
 TITLES = {
@@ -128,4 +129,5 @@ def find_clips(args: Namespace, report: StageReport) -> list[SourceClip]:
 
 
 if __name__ == "__main__":
+    start_program()
     sys.exit(main())

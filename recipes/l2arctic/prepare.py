@@ -16,6 +16,7 @@ from mlvae.data.l2arctic.options import CorpusOptions
 from mlvae.data.lexicon import Lexicon
 from mlvae.data.simulate import build as simulate
 from mlvae.device import Seed
+from mlvae.program import start_program
 from mlvae.stage import StageReport, log
 
 
@@ -137,4 +138,5 @@ def find_utterances(args: Namespace, report: StageReport) -> Listing:
 
 
 if __name__ == "__main__":
+    start_program()
     sys.exit(main())
