@@ -123,7 +123,7 @@ run_stage 0 prepare "recipes/$recipe/prepare.py" --corpus "$corpus" --data-dir "
 run_stage 1 fbank local/fbank.py --data-dir "$data"
 run_stage 2 units local/units.py --data-dir "$data" ${units_options[@]+"${units_options[@]}"}
 run_stage 3 align local/align.py "${model_options[@]}"
-run_stage 4 train local/train.py "${system_options[@]}" \
+run_stage 4 train local/train.py --num-processes "$num_processes" "${system_options[@]}" \
   ${w2v_checkpoint:+--w2v-checkpoint "$w2v_checkpoint"}
 run_stage 5 localize local/localize.py "${system_options[@]}"
 run_stage 6 score local/score.py --data-dir "$data" --exp-dir "$exp" --seed "$seed" \

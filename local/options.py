@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Optional
 
 from jsonargparse import ArgumentParser
+from jsonargparse.typing import PositiveInt
 
 from mlvae.device import Seed
 
@@ -25,6 +27,7 @@ class ModelOptions:
     seed: int
     systems: list[str]
     w2v_checkpoint: str = ""
+    num_processes: int | None = None
 
 
 def parse_model_options(
@@ -32,7 +35,7 @@ def parse_model_options(
     description: str | None,
     argv: Sequence[str] | None,
     with_systems: bool = True,
-    with_checkpoint: bool = False,
+    trains: bool = False,
 ) -> ModelOptions:
     """Parse the command line of a stage; one ``with_systems`` is told which of them."""
     parser = ArgumentParser(prog=program, description=description)
@@ -45,16 +48,21 @@ def parse_model_options(
         parser.add_argument(
             "--systems", type=str, default=DEFAULT_SYSTEMS, help="systems, separated by spaces"
         )
-    if with_checkpoint:
+    if trains:
         parser.add_argument(
             "--w2v-checkpoint",
             type=str,
             default="",
             help="weights of wav2vec 2.0 for w2v-ctc (default: torchaudio's, if at hand)",
         )
+        parser.add_argument(
+            "--num-processes",
+            type=Optional[PositiveInt],
+            help="processes that train together; this is one of them (default: as torchrun says)",
+        )
     args = parser.parse_args(argv)
     systems = args.systems.split() if with_systems else []
-    checkpoint = args.w2v_checkpoint if with_checkpoint else ""
+    training = (args.w2v_checkpoint, args.num_processes) if trains else ()
     return ModelOptions(
-        args.data_dir, args.exp_dir, args.config, args.device, args.seed, systems, checkpoint
+        args.data_dir, args.exp_dir, args.config, args.device, args.seed, systems, *training
     )

@@ -24,15 +24,16 @@ from mlvae.systems import SYSTEMS, check_systems
 
 @denormals_flushed()
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the stage, together with other processes if ``torchrun`` started it.
+    """Run the stage, together with other processes if ``torchrun`` or the options say so.
 
     Returns:
         The exit status.
     """
-    options = parse_model_options("train.py", __doc__, argv, with_checkpoint=True)
+    options = parse_model_options("train.py", __doc__, argv, trains=True)
     try:
         with contextlib.ExitStack() as stack:
-            device = stack.enter_context(distributed.process_group(options.device))
+            group = distributed.process_group(options.device, options.num_processes)
+            device = stack.enter_context(group)
             stack.enter_context(distributed.quiet_unless_main())
             return train_systems(options, device)
     except (ValueError, OSError) as error:

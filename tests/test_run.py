@@ -38,7 +38,7 @@ def test_run_calls_all_stages_in_order(project):
         f"python3 ./local/fbank.py --data-dir {data}",
         f"python3 ./local/units.py --data-dir {data}",
         f"python3 ./local/align.py {model}",
-        f"python3 ./local/train.py {model} --systems ml-vae ml-vae-sub",
+        f"python3 ./local/train.py --num-processes 1 {model} --systems ml-vae ml-vae-sub",
         f"python3 ./local/localize.py {model} --systems ml-vae ml-vae-sub",
         f"python3 ./local/score.py --data-dir {data} --exp-dir {exp} --seed 0",
     ]
@@ -117,7 +117,7 @@ def test_run_starts_the_training_alone_in_several_processes(project):
     assert run(project, "--num-processes", "2", "--stage", "3").returncode == 0
     align, train, *others = stages(project)
     assert train.startswith("python3 -m torch.distributed.run ")
-    assert " --nproc_per_node 2 ./local/train.py --data-dir " in train
+    assert " --nproc_per_node 2 ./local/train.py --num-processes 2 --data-dir " in train
     assert not any("torch.distributed" in call for call in (align, *others))
 
 
@@ -136,7 +136,7 @@ def test_run_hands_the_systems_to_the_stages_that_have_them(project, systems):
     assert len(calls) == 8
     for call in calls:
         if "/train.py" in call or "/localize.py" in call:
-            assert call.startswith("python3 13 words:")
+            assert call.startswith(f"python3 {15 if '/train.py' in call else 13} words:")
             assert call.endswith(f" --seed 0 --systems {systems}")
         else:
             assert "--systems" not in call
