@@ -1,5 +1,5 @@
 # Each target sets up first what it needs (local/setup.sh), which takes a moment once that is done.
-setup = python=$$(bash local/setup.sh --dev) || exit 1;
+setup = python=$$(BASH_ENV= bash local/setup.sh --dev) || exit 1;
 
 .PHONY: test lint format lock
 
@@ -15,4 +15,4 @@ format:
 
 # make lock ARGS=--upgrade takes newer versions, too.
 lock:
-	@bash local/lock.sh $(ARGS)
+	@BASH_ENV= bash local/lock.sh $(ARGS)

@@ -11,6 +11,7 @@
 #
 # Without options it does all of them on synthetic speech. Each stage can be run by itself and again.
 
+[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@" # called as `sh run.sh`
 set -euo pipefail
 
 # begin options
@@ -34,23 +35,16 @@ allow_shared_recordings=false  # whether train, valid and test may have a record
 num_processes=1     # processes that train together in stage 4, each on a GPU of its own or on the CPU
 # end options
 
-root=$(dirname "$0")
+root=$(dirname -- "$0")
+[[ ! -L $0 ]] || root=$(dirname -- "$(readlink -f -- "$0")")
+# shellcheck source=local/environment.sh
+source "$root/local/environment.sh"
 # shellcheck source=local/recipe_options.sh
 source "$root/local/recipe_options.sh"
 # shellcheck source=local/parse_options.sh
 source "$root/local/parse_options.sh"
 
 log() { echo "$(date '+%Y-%m-%d %H:%M:%S') $*"; }
-
-# names_in FOLDER END: the names in it that end in END, or hold a file END, without it.
-names_in() {
-  local path names=""
-  for path in "$1"/*"$2"; do
-    path=${path%"$2"}
-    [[ ! -e $path$2 ]] || names+=${names:+, }${path##*/}
-  done
-  echo "${names:-none}"
-}
 
 for option in stage stop_stage; do
   [[ ${!option} =~ ^[0-6]$ ]] || usage_error "--${option//_/-} must be a number from 0 to 6, not '${!option}'"
@@ -64,19 +58,20 @@ conf=$root/recipes/$recipe/conf/$config.yaml
 [[ -z $corpus || $corpus =~ ^[A-Za-z0-9_][A-Za-z0-9._-]*$ ]] ||
   usage_error "--corpus '$corpus' is no name for a folder"
 [[ ! -e $corpus_dir || -d $corpus_dir ]] || usage_error "--corpus-dir $corpus_dir is not a folder"
-[[ -z $num_utterances || $num_utterances =~ ^[1-9][0-9]*$ ]] ||
-  usage_error "--num-utterances must be a positive number, not '$num_utterances'"
+[[ -z $num_utterances || $num_utterances =~ ^[1-9][0-9]{0,8}$ ]] ||
+  usage_error "--num-utterances must be a positive number of at most 9 digits, not '$num_utterances'"
 [[ $device =~ ^(auto|cpu|cuda)$ ]] || usage_error "--device must be auto, cpu or cuda, not '$device'"
 known_systems="fa two-pass-fa w2v-ctc ml-vae ml-vae-rl ablation-1 ablation-2 ablation-3 ml-vae-sub"
 read -ra names <<<"$systems"
 ((${#names[@]})) || usage_error "--systems names none (there are: $known_systems)"
-for name in "${names[@]}"; do
+for name in ${names[@]+"${names[@]}"}; do
   [[ " $known_systems " == *" $name "* ]] ||
     usage_error "there is no system '$name' (--systems may name: $known_systems)"
 done
-[[ $num_processes =~ ^[1-9][0-9]*$ ]] ||
-  usage_error "--num-processes must be a positive number, not '$num_processes'"
-[[ $seed =~ ^[0-9]+$ ]] || usage_error "--seed must be a whole number, not '$seed'"
+[[ $num_processes =~ ^[1-9][0-9]{0,2}$ ]] ||
+  usage_error "--num-processes must be a positive number of at most 3 digits, not '$num_processes'"
+[[ $seed =~ ^(0|[1-9][0-9]{0,17})$ ]] ||
+  usage_error "--seed must be a whole number of at most 18 digits, not '$seed'"
 for option in allow_commands allow_shared_recordings; do
   [[ ${!option} =~ ^(true|false)$ ]] ||
     usage_error "--${option//_/-} must be true or false, not '${!option}'"
@@ -87,7 +82,7 @@ done
 check_recipe_options
 [[ -n $corpus ]] || usage_error "recipe $recipe has no default corpus: say which with --corpus"
 
-python=$("$root/local/setup.sh")
+python=$(bash "$root/local/setup.sh")
 # The programs of this checkout go with the package of this checkout, whichever is installed.
 PYTHONPATH=$(cd "$root" && pwd)${PYTHONPATH:+:$PYTHONPATH}
 export PYTHONPATH
@@ -95,6 +90,9 @@ export PYTHONPATH
 # E-steps, and get it again page by page.
 export MALLOC_MMAP_THRESHOLD_=${MALLOC_MMAP_THRESHOLD_:-33554432}
 export MALLOC_TRIM_THRESHOLD_=${MALLOC_TRIM_THRESHOLD_:-1073741824}
+# OpenMP's threads sleep while they wait. Otherwise they spin, and beside another busy program each
+# waits for a core that another one spins on.
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 
 data=$data_dir/${corpus_name:-$corpus}
 exp=$exp_dir/$recipe/${corpus_name:-$corpus}/$config
@@ -130,11 +128,11 @@ fbank_options=(--data-dir "$data")
 
 run_stage 0 prepare "recipes/$recipe/prepare.py" --corpus "$corpus" --data-dir "$data" --seed "$seed" \
   ${corpus_dir:+--corpus-dir "$corpus_dir"} ${split:+--split "$split"} \
-  ${num_utterances:+--num-utterances "$num_utterances"} "${prepare_options[@]}"
+  ${num_utterances:+--num-utterances "$num_utterances"} ${prepare_options[@]+"${prepare_options[@]}"}
 run_stage 1 fbank local/fbank.py "${fbank_options[@]}"
-run_stage 2 units local/units.py --data-dir "$data" "${units_options[@]}"
+run_stage 2 units local/units.py --data-dir "$data" ${units_options[@]+"${units_options[@]}"}
 run_stage 3 align local/align.py "${model_options[@]}"
-run_stage 4 train local/train.py "${system_options[@]}" \
+run_stage 4 train local/train.py --num-processes "$num_processes" "${system_options[@]}" \
   ${w2v_checkpoint:+--w2v-checkpoint "$w2v_checkpoint"}
 run_stage 5 localize local/localize.py "${system_options[@]}"
 run_stage 6 score local/score.py --data-dir "$data" --exp-dir "$exp" --seed "$seed" \

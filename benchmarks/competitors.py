@@ -27,6 +27,7 @@ from jsonargparse.typing import NonNegativeInt, PositiveInt
 from tabulate import tabulate
 
 from mlvae.fsa import MlFsaCompiler, best_path
+from mlvae.program import start_program
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows = []
     for case in cases(base):
         command = [sys.executable, __file__, "--case", json.dumps(asdict(case))]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        done = subprocess.run(command, check=True, capture_output=True, encoding="utf-8")
         rows.append({**asdict(case), **json.loads(done.stdout)})
         rows[-1]["ratio_to_ml"] = rows[-1]["milliseconds"] / rows[0]["milliseconds"]
     names = ("topology", "competitors", "states", "num_units", "num_frames")
@@ -122,4 +123,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    start_program()
     sys.exit(main())

@@ -34,6 +34,7 @@ from mlvae.data.dataset import UnitDataset, load_cuts, make_sampler
 from mlvae.data.units import UnitTable
 from mlvae.device import seed_everything
 from mlvae.nn import MlVae
+from mlvae.program import start_program
 from mlvae.score.truth import Truth, read_truth
 from mlvae.stage import atomic_path
 from mlvae.systems import load_system
@@ -152,7 +153,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = make_parser().parse_args(argv)
     device = torch.device("cpu")
     try:
-        config = load_config(options.config)
+        config = load_config(options.config, options.systems)
         dataset = UnitDataset(
             UnitTable.load(options.data_dir / "units" / "tokens.txt"), deltas=config.deltas
         )
@@ -180,4 +181,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    start_program()
     sys.exit(main())

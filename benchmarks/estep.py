@@ -54,6 +54,7 @@ import mlvae
 from benchmarks.baselines import batched_dp, compiled_dp, loop_dp
 from benchmarks.inputs import Inputs, UnitPath, disagreements, random_inputs
 from mlvae.fsa import Emissions, MlFsaCompiler, UnitSpan, best_path, paths, search
+from mlvae.program import start_program
 
 K2, LOOP, BATCHED, COMPILED = "k2", "loop", "batched", "compiled"
 TITLES = {
@@ -181,7 +182,7 @@ def machine() -> dict:
     """Where this runs: names, counts, and the load before."""
     cpu = platform.processor()
     if Path("/proc/cpuinfo").exists():
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
         cpu = names[0] if names else cpu
     return {
@@ -313,7 +314,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     }
     print_report(report)
     if options.json is not None:
-        options.json.write_text(json.dumps(report, indent=2) + "\n")
+        options.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     if wrong:
         print("the answers differ:\n  " + "\n  ".join(wrong[:10]), file=sys.stderr)
         return 1
@@ -323,4 +324,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    start_program()
     sys.exit(main())

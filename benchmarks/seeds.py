@@ -22,6 +22,7 @@ from jsonargparse import ArgumentParser
 from jsonargparse.typing import NonNegativeInt, PositiveInt
 from tabulate import tabulate
 
+from mlvae.program import start_program
 from mlvae.score.answers import outcomes, tier_answer
 from mlvae.score.metrics import Outcomes
 from mlvae.score.seeds import LEVEL, SeedComparison, compare_over_seeds
@@ -177,4 +178,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    start_program()
     sys.exit(main())

@@ -17,6 +17,7 @@ from lhotse import MonoCut, Recording, SupervisionSegment
 from mlvae.data.audio import AudioError, audio_info
 from mlvae.data.lexicon import Lexicon, words_of_text
 from mlvae.data.manifests import SPLITS, write_json, write_manifest
+from mlvae.program import start_program
 from mlvae.stage import StageReport
 
 SAMPLING_RATE = 16000
@@ -78,4 +79,5 @@ def read_cut(wav: Path, lexicon: Lexicon) -> MonoCut:
 
 
 if __name__ == "__main__":
+    start_program()
     sys.exit(main())

@@ -13,10 +13,12 @@ from mlvae.config import load_config
 from mlvae.data.dataset import UnitDataset, load_cuts, usable_cuts
 from mlvae.data.manifests import SPLITS, write_json, write_manifest
 from mlvae.data.units import UnitTable
-from mlvae.device import select_device
+from mlvae.device import denormals_flushed, select_device
+from mlvae.program import start_program
 from mlvae.stage import StageReport, log
 
 
+@denormals_flushed()
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the stage; returns its exit status."""
     options = parse_model_options("align.py", __doc__, argv, with_systems=False)
@@ -65,4 +67,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    start_program()
     sys.exit(main())

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import torch
 from jsonargparse import ArgumentParser
+from jsonargparse.typing import PositiveInt
 
 from mlvae.data.features import compute_fbank
+from mlvae.program import start_program
 from mlvae.stage import StageReport, log
 
 
@@ -18,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the stage; returns its exit status."""
     parser = ArgumentParser(prog="fbank.py", description=__doc__)
     parser.add_argument("--data-dir", type=Path, required=True, help="corpus folder")
-    parser.add_argument("--num-jobs", type=int, default=1, help="number of processes")
+    parser.add_argument("--num-jobs", type=PositiveInt, default=1, help="number of processes")
     parser.add_argument(
         "--allow-commands",
         type=bool,
@@ -56,4 +58,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    start_program()
     sys.exit(main())

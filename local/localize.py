@@ -12,7 +12,8 @@ from mlvae.config import load_config
 from mlvae.data.dataset import UnitDataset, load_cuts, usable_cuts
 from mlvae.data.manifests import write_manifest
 from mlvae.data.units import UnitTable
-from mlvae.device import select_device
+from mlvae.device import denormals_flushed, select_device
+from mlvae.program import start_program
 from mlvae.report.textgrid import write_textgrid
 from mlvae.stage import StageReport
 from mlvae.systems import SYSTEMS, Localizer, check_systems
@@ -20,13 +21,14 @@ from mlvae.systems import SYSTEMS, Localizer, check_systems
 TIERS = ["fa", "mlvae", "mlvae_heard"]
 
 
+@denormals_flushed()
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the stage; returns its exit status."""
     options = parse_model_options("localize.py", __doc__, argv)
     report = StageReport(stage="5 localize", folder=options.exp_dir)
     try:
-        config = load_config(options.config)
         check_systems(options.systems)
+        config = load_config(options.config, options.systems)
         device = select_device(options.device)
         table = UnitTable.load(options.data_dir / "units" / "tokens.txt")
         cuts = load_cuts(options.exp_dir / "fa" / "cuts_test.jsonl.gz")
@@ -65,4 +67,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    start_program()
     sys.exit(main())

@@ -6,7 +6,9 @@
 # Versions that are locked already stay unless --upgrade, or --upgrade-package NAME, is given. The
 # file holds every extra, hashes, and no address of an index: it installs from whichever one is set.
 
-source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@" # called as `sh local/lock.sh`
+# shellcheck source=local/setup.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/setup.sh"
 
 # uv writes the hashes of every file of a release, also where requirements.in names one; only that one
 # fits Python 3.10 (see there).

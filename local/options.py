@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Optional
 
 from jsonargparse import ArgumentParser
+from jsonargparse.typing import PositiveInt
+
+from mlvae.device import Seed
 
 #: Systems that are trained unless others are named.
 DEFAULT_SYSTEMS = "ml-vae ml-vae-sub"
@@ -23,6 +27,7 @@ class ModelOptions:
     seed: int
     systems: list[str]
     w2v_checkpoint: str = ""
+    num_processes: int | None = None
 
 
 def parse_model_options(
@@ -30,7 +35,7 @@ def parse_model_options(
     description: str | None,
     argv: Sequence[str] | None,
     with_systems: bool = True,
-    with_checkpoint: bool = False,
+    trains: bool = False,
 ) -> ModelOptions:
     """Parse the command line of a stage; one ``with_systems`` is told which of them."""
     parser = ArgumentParser(prog=program, description=description)
@@ -38,21 +43,26 @@ def parse_model_options(
     parser.add_argument("--exp-dir", type=Path, required=True, help="experiment folder")
     parser.add_argument("--config", type=Path, required=True, help="YAML file of the recipe")
     parser.add_argument("--device", type=str, default="auto", help="auto, cpu or cuda")
-    parser.add_argument("--seed", type=int, default=0, help="of everything random")
+    parser.add_argument("--seed", type=Seed, default=0, help="of everything random")
     if with_systems:
         parser.add_argument(
             "--systems", type=str, default=DEFAULT_SYSTEMS, help="systems, separated by spaces"
         )
-    if with_checkpoint:
+    if trains:
         parser.add_argument(
             "--w2v-checkpoint",
             type=str,
             default="",
             help="weights of wav2vec 2.0 for w2v-ctc (default: torchaudio's, if at hand)",
         )
+        parser.add_argument(
+            "--num-processes",
+            type=Optional[PositiveInt],
+            help="processes that train together; this is one of them (default: as torchrun says)",
+        )
     args = parser.parse_args(argv)
     systems = args.systems.split() if with_systems else []
-    checkpoint = args.w2v_checkpoint if with_checkpoint else ""
+    training = (args.w2v_checkpoint, args.num_processes) if trains else ()
     return ModelOptions(
-        args.data_dir, args.exp_dir, args.config, args.device, args.seed, systems, checkpoint
+        args.data_dir, args.exp_dir, args.config, args.device, args.seed, systems, *training
     )

@@ -11,10 +11,11 @@
 # `--name value` and `--name=value` set the variable; --help lists the options and exits with 0.
 # Anything else is an error with exit status 2.
 #
-# Files of the array option_files have such blocks, too: of options that not every call knows.
+# Files of the array option_files have such blocks, too: of options that not every call knows. The text
+# of help_end, if any, ends the help.
 
 option_lines() {
-  sed -n '/^# begin options$/,/^# end options$/p' "$0" "${option_files[@]}" |
+  sed -n '/^# begin options$/,/^# end options$/p' "$0" ${option_files[@]+"${option_files[@]}"} |
     grep -E '^[a-z][a-z0-9_]*='
 }
 
@@ -35,6 +36,7 @@ print_help() {
     default=${default%"${default##*[! ]}"}
     printf '  --%-16s %s%s\n' "${name//_/-}" "${line#*# }" "${default:+ (default: $default)}"
   done
+  [[ -z ${help_end:-} ]] || printf '\n%s\n' "$help_end"
 }
 
 # Of a script with recipes, an option may be another recipe's.

@@ -10,6 +10,16 @@
 #
 # shellcheck disable=SC2034  # the variables are run.sh's
 
+# names_in FOLDER END: the names in it that end in END, or hold a file END, without it.
+names_in() {
+  local path names=""
+  for path in "$1"/*"$2"; do
+    path=${path%"$2"}
+    [[ ! -e $path$2 ]] || names+=${names:+, }${path##*/}
+  done
+  echo "${names:-none}"
+}
+
 corpus_name=
 prepare_options=()
 units_options=()
@@ -22,6 +32,10 @@ for ((place = 1; place <= $#; place++)); do
   esac
 done
 unset place
+
+# shellcheck disable=SC2154  # root and recipe are run.sh's, too
+help_end="Recipes: $(names_in "$root/recipes" /prepare.py). Each may have options of its own, which are listed with
+its name, as in: $0 --recipe l2arctic --help"
 
 # A recipe that is not there is named by run.sh, after parsing.
 check_recipe_options() { :; }

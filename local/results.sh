@@ -25,7 +25,7 @@ done
 out=${out:-$here/RESULTS.md}
 
 # The benchmarks and the composer need the extra dev.
-python=$("$root/local/setup.sh" --dev)
+python=$(bash "$root/local/setup.sh" --dev)
 if wants compose && ! "$python" -c 'import jinja2' 2>/dev/null; then
   # Better now than after hours.
   log "results: $python has no jinja2, which part compose needs (extra dev)" >&2

@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Optional
 
 from jsonargparse import ArgumentParser
+from jsonargparse.typing import PositiveInt
 
+from mlvae.device import Seed
+from mlvae.program import start_program
 from mlvae.score.experiment import score_experiment
 
 
@@ -18,9 +21,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = ArgumentParser(prog="score.py", description=__doc__)
     parser.add_argument("--data-dir", type=Path, required=True, help="folder of the corpus")
     parser.add_argument("--exp-dir", type=Path, required=True, help="folder of the experiment")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the intervals")
+    parser.add_argument("--seed", type=Seed, default=0, help="seed of the intervals")
     parser.add_argument(
-        "--num-resamples", type=int, default=1000, help="resamples behind each interval"
+        "--num-resamples", type=PositiveInt, default=1000, help="resamples behind each interval"
     )
     parser.add_argument(
         "--cluster",
@@ -50,4 +53,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    start_program()
     sys.exit(main())

@@ -15,9 +15,12 @@
 # uv's own configuration holds. Of pip's, the package index, a folder of wheels (find-links) and
 # no-index are handed on to uv, which does not read them itself.
 
+[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@" # called as `sh local/setup.sh`
 set -euo pipefail
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source=local/environment.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/environment.sh"
+root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 venv=$root/.venv
 stamp=$venv/mlvae-setup
 work=$root/.setup
@@ -172,6 +175,17 @@ hand_pip_settings_to_uv() {
   fi
 }
 
+# What PYTHONPATH brings for another Python would take the place of what .venv holds.
+check_pythonpath() {
+  local found name origin
+  [[ -n ${PYTHONPATH:-} ]] || return 0
+  found=$(installed_modules "$venv/bin/python" torch numpy k2 lhotse) || return 0
+  while read -r name origin; do
+    [[ " torch numpy k2 lhotse " != *" $name "* || $origin == "$venv"/* ]] ||
+      fail "PYTHONPATH holds another $name than .venv (${origin% *}): unset it, PYTHONPATH=$PYTHONPATH"
+  done <<<"$found"
+}
+
 make_venv() {
   local uv python system aside
   system=$(uname -s)-$(uname -m)
@@ -243,6 +257,7 @@ main() {
       make_venv
     fi
   fi
+  check_pythonpath
   echo "$venv/bin/python"
 }
 

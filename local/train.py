@@ -14,22 +14,26 @@ from mlvae.config import load_config
 from mlvae.data.dataset import UnitDataset, load_cuts, usable_cuts
 from mlvae.data.manifests import write_json
 from mlvae.data.units import UnitTable
+from mlvae.device import denormals_flushed
 from mlvae.em import distributed
+from mlvae.program import start_program
 from mlvae.report.learning import write_learning_curves
 from mlvae.stage import StageReport, log
 from mlvae.systems import SYSTEMS, check_systems
 
 
+@denormals_flushed()
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the stage, together with other processes if ``torchrun`` started it.
+    """Run the stage, together with other processes if ``torchrun`` or the options say so.
 
     Returns:
         The exit status.
     """
-    options = parse_model_options("train.py", __doc__, argv, with_checkpoint=True)
+    options = parse_model_options("train.py", __doc__, argv, trains=True)
     try:
         with contextlib.ExitStack() as stack:
-            device = stack.enter_context(distributed.process_group(options.device))
+            group = distributed.process_group(options.device, options.num_processes)
+            device = stack.enter_context(group)
             stack.enter_context(distributed.quiet_unless_main())
             return train_systems(options, device)
     except (ValueError, OSError) as error:
@@ -45,10 +49,10 @@ def train_systems(options: ModelOptions, device: torch.device) -> int:
     """
     report, main = StageReport(stage="4 train", folder=options.exp_dir), distributed.is_main()
     try:
-        config = load_config(options.config)
+        check_systems(options.systems)
+        config = load_config(options.config, options.systems)
         if options.w2v_checkpoint:
             config.w2v_ctc.checkpoint = options.w2v_checkpoint
-        check_systems(options.systems)
         table = UnitTable.load(options.data_dir / "units" / "tokens.txt")
         train, valid = (
             usable_cuts(load_cuts(options.exp_dir / "fa" / f"cuts_{s}.jsonl.gz"), table, report)
@@ -86,4 +90,5 @@ def train_systems(options: ModelOptions, device: torch.device) -> int:
 
 
 if __name__ == "__main__":
+    start_program()
     sys.exit(main())

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jsonargparse import ArgumentParser
+from jsonargparse.typing import PositiveInt
 from lhotse import CutSet
 
 from mlvae.data.dataset import load_cuts, usable_cuts
@@ -25,6 +26,7 @@ from mlvae.data.pieces import (
     words_of_cut,
 )
 from mlvae.data.units import count_units, save_units
+from mlvae.program import start_program
 from mlvae.stage import StageReport, log
 
 
@@ -34,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--data-dir", type=Path, required=True, help="corpus folder")
     parser.add_argument(
         "--num-pieces",
-        type=int,
+        type=PositiveInt,
         default=DEFAULT_SIZE,
         help="of words, where the corpus's units are pieces",
     )
@@ -83,4 +85,5 @@ def make_pieces(
 
 
 if __name__ == "__main__":
+    start_program()
     sys.exit(main())

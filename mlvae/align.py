@@ -19,6 +19,7 @@ from lhotse.cut import Cut
 from lhotse.supervision import AlignmentItem
 from tqdm import tqdm
 
+from mlvae.bounds import Count, LearningRate, Settings
 from mlvae.data.dataset import UnitDataset, make_sampler
 from mlvae.data.units import UnitTable, canonical_units
 from mlvae.device import num_parameters, seed_everything
@@ -32,7 +33,7 @@ from mlvae.tiers import with_tiers
 
 
 @dataclass
-class AlignConfig:
+class AlignConfig(Settings):
     """How the aligner is trained.
 
     Attributes:
@@ -45,11 +46,11 @@ class AlignConfig:
     """
 
     model: NarrowAcousticModelConfig = field(default_factory=NarrowAcousticModelConfig)
-    rounds: int = 8
-    epochs_per_round: int = 2
-    batch_frames: int = 2048
-    learning_rate: float = 1e-3
-    search_frames: int = 20000
+    rounds: Count = 8
+    epochs_per_round: Count = 2
+    batch_frames: Count = 2048
+    learning_rate: LearningRate = 1e-3
+    search_frames: Count = 20000
 
 
 class Aligner:

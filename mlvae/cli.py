@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import mlvae
+from mlvae.program import start_program
 
 #: the package that brings each optional module
 PACKAGES = {"pygraphviz": "pygraphviz", "espeakng_loader": "espeakng-loader", "numba": "numba"}
@@ -21,6 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit status: 0, or 1 after an error. Wrong options exit with 2, as is usual.
     """
+    if arguments is None:
+        start_program()
     options = _parser().parse_args(arguments)
     try:
         return options.run(options)
@@ -37,6 +40,12 @@ def _parser() -> argparse.ArgumentParser:
 
     env = commands.add_parser(
         "env", help="print the versions of what is installed, and in one line what is wrong"
+    )
+    env.add_argument(
+        "--require",
+        choices=("cuda",),
+        help="what else has to be there, as the exit status shall tell; else a machine without a "
+        "GPU is as good",
     )
     env.set_defaults(run=_env)
 
@@ -66,9 +75,9 @@ def _parser() -> argparse.ArgumentParser:
 def _env(options: argparse.Namespace) -> int:
     from mlvae.environment import describe, diagnose, gather
 
-    facts = gather()
-    print(describe(facts))
-    return 1 if diagnose(facts) else 0
+    facts, need_cuda = gather(), options.require == "cuda"
+    print(describe(facts, need_cuda))
+    return 1 if diagnose(facts, need_cuda) else 0
 
 
 def _graph(options: argparse.Namespace) -> int:

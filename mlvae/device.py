@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+import sys
+from collections.abc import Iterator
 
 import numpy as np
 import torch
+from jsonargparse.typing import restricted_number_type
+
+#: What ``--seed`` may be: it fits every generator, also with a few added.
+Seed = restricted_number_type("Seed", int, [(">=", 0), ("<", 10**18)])
 
 
 def select_device(name: str) -> torch.device:
@@ -16,13 +23,29 @@ def select_device(name: str) -> torch.device:
     """
     if name not in ("auto", "cpu", "cuda"):
         raise ValueError(f"device must be auto, cpu or cuda, not {name!r}")
-    # Gradients that fade through many frames become denormal numbers, on which a CPU is tens of
-    # times slower. Threads inherit this setting, so it comes before any work.
-    torch.set_flush_denormal(True)
     available = torch.cuda.is_available()
     if name == "cuda" and not available:
         raise ValueError("--device cuda, but torch finds no CUDA device; see `mlvae env`")
     return torch.device("cuda" if available and name != "cpu" else "cpu")
+
+
+@contextlib.contextmanager
+def denormals_flushed() -> Iterator[None]:
+    """Take denormal numbers for zero within a block, on the CPU.
+
+    Gradients that fade through many frames become denormal, and a CPU is tens of times slower on
+    them. Threads inherit the setting when they are made, so that it encloses all of a program that
+    trains, and all that searches, which is to find what training has found.
+    """
+    flushed_before = sys.float_info.min / 2 == 0.0
+    # numpy looks once at each type, and warns if its smallest number is zero already.
+    for kind in (np.float32, np.float64):
+        np.finfo(kind)
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(flushed_before)
 
 
 def seed_everything(seed: int) -> None:

@@ -65,17 +65,21 @@ class Facts:
     torchaudio_torch: str | None = None
 
 
-def diagnose(facts: Facts) -> list[str]:
+def diagnose(facts: Facts, need_cuda: bool = False) -> list[str]:
     """Say what is wrong, a short phrase for each thing, the causes before what follows from them.
 
     An error that another phrase already explains is not listed again.
 
+    Args:
+        facts: what was found.
+        need_cuda: whether it is wrong that there is no CUDA device.
+
     Returns:
-        An empty list where everything fits and CUDA is there.
+        An empty list where everything fits.
     """
     problems = _torch_problems(facts) + _k2_problems(facts) + _other_problems(facts)
-    if _works(facts.torch) and not facts.cuda_devices:
-        problems.append("no CUDA: everything will run on the CPU")
+    if need_cuda and _works(facts.torch) and not facts.cuda_devices:
+        problems.append("no CUDA device")
     return problems
 
 
@@ -166,10 +170,10 @@ def gather() -> Facts:
     )
 
 
-def describe(facts: Facts) -> str:
-    """Lay out the versions, one a line, and what is wrong in the last line."""
+def describe(facts: Facts, need_cuda: bool = False) -> str:
+    """Lay out the versions, one a line, and in the last line what :func:`diagnose` says."""
     cuda = "torch is built without it" if facts.cuda is None else f"torch is built for {facts.cuda}"
-    cuda += "; " + (", ".join(facts.cuda_devices) or "no device")
+    cuda += "; " + (", ".join(facts.cuda_devices) or "no device: all will run on the CPU")
     if not _works(facts.torch):
         cuda = "unknown without torch"
     k2 = _version(facts.k2)
@@ -185,7 +189,7 @@ def describe(facts: Facts) -> str:
         ("torchaudio", _version(facts.torchaudio)),
         ("numpy", _version(facts.numpy)),
         ("CUDA", cuda),
-        ("wrong", "; ".join(diagnose(facts)) or "nothing"),
+        ("wrong", "; ".join(diagnose(facts, need_cuda)) or "nothing"),
     ]
     return "\n".join(f"{name + ':':<12}{value}" for name, value in lines)
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pytest
 import torch
 
 
@@ -15,10 +14,3 @@ def _devices() -> list[str]:
 def pytest_generate_tests(metafunc):
     if "device" in metafunc.fixturenames:
         metafunc.parametrize("device", _devices())
-
-
-@pytest.fixture(autouse=True)
-def denormal_numbers_are_kept():
-    """Undo what stages that ran in this process have set, which other tests do not expect."""
-    yield
-    torch.set_flush_denormal(False)

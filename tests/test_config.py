@@ -67,7 +67,7 @@ def test_reading_twice_does_not_mix_files(tmp_path):
         ("ml_vae_sub: {calibration: {scales: [0.1, wide]}}\n", "scales"),
         ("ml_vae_sub: {train: {crossfit: {folds: 1}}}\n", "folds must be 0 or at least 2"),
         ("ml_vae_sub: {train: {crossfit: {folds: 4}}}\n", "crossfit has nothing to do"),
-        ("ml_vae_sub: {calibration: {corruption_rate: 0}}\n", "corruption_rate must be within"),
+        ("ml_vae_sub: {calibration: {corruption_rate: 0}}\n", "corruption_rate must be a number "),
         ("ml_vae_sub: {edges: narrow}\n", "edges must be one of path, posterior, aligner"),
         ("deltas: perhaps\n", "deltas"),
         ("ml_vae: [1\n", "some.yaml"),

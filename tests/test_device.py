@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from mlvae.device import num_parameters, seed_everything, select_device
-
-
-@pytest.fixture(autouse=True)
-def denormal_numbers():
-    """They are switched off for the process; other tests want them."""
-    yield
-    torch.set_flush_denormal(False)
+from mlvae.device import denormals_flushed, num_parameters, seed_everything, select_device
 
 
 def test_select_device(monkeypatch):
@@ -27,12 +20,17 @@ def test_select_device(monkeypatch):
         select_device("tpu")
 
 
-def test_denormal_numbers_are_flushed():
+def test_denormal_numbers_are_flushed_within_a_block_alone():
     """On them a CPU is tens of times slower, and gradients through many frames become such."""
     tiny = torch.tensor(1e-30)
     assert float(tiny * 1e-10) > 0
-    select_device("cpu")
-    assert float(tiny * 1e-10) == 0
+    with pytest.raises(ZeroDivisionError), denormals_flushed():
+        assert float(tiny * 1e-10) == 0
+        with denormals_flushed():
+            assert float(tiny * 1e-10) == 0
+        assert float(tiny * 1e-10) == 0
+        raise ZeroDivisionError
+    assert float(tiny * 1e-10) > 0
 
 
 @pytest.mark.parametrize("seed", [0, 7, 2**40])

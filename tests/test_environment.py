@@ -26,7 +26,7 @@ GOOD = Facts(
     k2_cuda="11.7",
     torchaudio_torch="1.13.1",
 )
-NO_CUDA = "no CUDA: everything will run on the CPU"
+NO_CUDA = "no CUDA device"
 
 
 def changed(**changes) -> Facts:
@@ -49,10 +49,10 @@ CASES = {
         ),
         [],
     ),
-    "no CUDA": (dict(cuda_devices=()), [NO_CUDA]),
+    "no CUDA": (dict(cuda_devices=()), []),
     "a torch without CUDA": (
         dict(torch=Package("1.13.1+cpu"), cuda=None, cuda_devices=(), k2_cuda=""),
-        [NO_CUDA],
+        [],
     ),
     "no torch: k2's own error follows from it": (
         dict(torch=Package(), k2=Package("1.23.4", "No module named 'torch'"), cuda_devices=()),
@@ -106,7 +106,7 @@ CASES = {
     ),
     "several things": (
         dict(k2=Package(), k2_torch=None, lhotse=Package(), cuda_devices=()),
-        ["no k2", "no lhotse", NO_CUDA],
+        ["no k2", "no lhotse"],
     ),
 }
 
@@ -117,6 +117,9 @@ def test_diagnosis(changes, problems):
     assert diagnose(facts) == problems
     last = describe(facts).splitlines()[-1]
     assert last.split(maxsplit=1) == ["wrong:", "; ".join(problems) or "nothing"]
+    works = facts.torch.version is not None and facts.torch.error is None
+    lacking = [NO_CUDA] if works and not facts.cuda_devices else []
+    assert diagnose(facts, need_cuda=True) == problems + lacking
 
 
 def test_description_holds_the_versions():
@@ -125,15 +128,20 @@ def test_description_holds_the_versions():
     assert f"mlvae:      {mlvae.__version__}\n" in text
     assert "1.23.4 (does not import) (built for torch 1.13.1+cu117, CUDA 11.7)\n" in text
     assert "lhotse:     not installed\n" in text
-    assert "torch is built for 11.7; no device\n" in text
+    assert "torch is built for 11.7; no device: all will run on the CPU\n" in text
 
 
 def test_env_tells_by_its_status_whether_something_is_wrong(monkeypatch, capsys):
     monkeypatch.setattr(environment, "gather", lambda: GOOD)
     assert cli.main(["env"]) == 0
     monkeypatch.setattr(environment, "gather", lambda: changed(cuda_devices=()))
+    assert cli.main(["env"]) == 0
+    shown = capsys.readouterr().out
+    assert "no device: all will run on the CPU\nwrong:      nothing\n" in shown
+    assert cli.main(["env", "--require", "cuda"]) == 1
+    assert f"wrong:      {NO_CUDA}\n" in capsys.readouterr().out
+    monkeypatch.setattr(environment, "gather", lambda: changed(k2=Package()))
     assert cli.main(["env"]) == 1
-    assert NO_CUDA in capsys.readouterr().out
 
 
 def test_gather_finds_what_the_tests_run_on():
@@ -144,7 +152,7 @@ def test_gather_finds_what_the_tests_run_on():
     assert facts.k2.error is None
     assert facts.k2_torch.split("+")[0] == torch.__version__.split("+")[0]
     assert facts.k2_modules == ()
-    assert [p for p in diagnose(facts) if p != NO_CUDA] == []
+    assert diagnose(facts) == []
 
 
 def env_with(folder: Path, files: dict[str, str]) -> subprocess.CompletedProcess:
@@ -192,7 +200,7 @@ def test_env_knows_the_k2_of_another_python(tmp_path):
     assert result.stderr == ""
     last = result.stdout.splitlines()[-1]
     assert "the k2 wheel holds a module for another Python (_k2.cpython-27-x86_64" in last
-    assert last.endswith(NO_CUDA)
+    assert "no device" in result.stdout
 
 
 def test_env_survives_packages_that_break(tmp_path):

@@ -38,7 +38,7 @@ def test_run_calls_all_stages_in_order(project):
         f"python3 ./local/fbank.py --data-dir {data}",
         f"python3 ./local/units.py --data-dir {data}",
         f"python3 ./local/align.py {model}",
-        f"python3 ./local/train.py {model} --systems ml-vae ml-vae-sub",
+        f"python3 ./local/train.py --num-processes 1 {model} --systems ml-vae ml-vae-sub",
         f"python3 ./local/localize.py {model} --systems ml-vae ml-vae-sub",
         f"python3 ./local/score.py --data-dir {data} --exp-dir {exp} --seed 0",
     ]
@@ -48,13 +48,24 @@ def test_run_calls_all_stages_in_order(project):
     assert re.fullmatch(r"[-\d]+ [:\d]+ stage 1 fbank: end, \d+ s", lines[3])
 
 
-@pytest.mark.parametrize("given, used", [({}, 2**30), ({"MALLOC_TRIM_THRESHOLD_": "5"}, 5)])
-def test_stages_keep_freed_memory_unless_the_user_says_how_much(project, given, used):
+@pytest.mark.parametrize(
+    ("variable", "value", "other"),
+    [
+        ("MALLOC_TRIM_THRESHOLD_", str(2**30), "5"),
+        ("OMP_WAIT_POLICY", "passive", "active"),
+        ("PYTHONUTF8", "1", "0"),
+    ],
+)
+def test_stages_have_settings_of_the_process_unless_the_user_has_others(
+    project, variable, value, other
+):
+    """Freed memory is kept, threads that wait sleep, and text is UTF-8."""
     project.has("python3")
-    given = {"KNOWS": "yes", "NOTE": "MALLOC_TRIM_THRESHOLD_", **given}
-    result = project.run("run.sh", "--stage", "3", "--stop-stage", "3", **given)
-    assert result.returncode == 0, result.stderr
-    assert project.calls("MALLOC_TRIM")[-1] == f"MALLOC_TRIM_THRESHOLD_={used}"
+    for given, used in (({}, value), ({variable: other}, other)):
+        given = {"KNOWS": "yes", "NOTE": variable, **given}
+        result = project.run("run.sh", "--stage", "3", "--stop-stage", "3", **given)
+        assert result.returncode == 0, result.stderr
+        assert project.calls(f"{variable}=")[-1] == f"{variable}={used}"
 
 
 def test_run_hands_the_options_on(project):
@@ -114,7 +125,7 @@ def test_run_starts_the_training_alone_in_several_processes(project):
     assert run(project, "--num-processes", "2", "--stage", "3").returncode == 0
     align, train, *others = stages(project)
     assert train.startswith("python3 -m torch.distributed.run ")
-    assert " --nproc_per_node 2 ./local/train.py --data-dir " in train
+    assert " --nproc_per_node 2 ./local/train.py --num-processes 2 --data-dir " in train
     assert not any("torch.distributed" in call for call in (align, *others))
 
 
@@ -133,7 +144,7 @@ def test_run_hands_the_systems_to_the_stages_that_have_them(project, systems):
     assert len(calls) == 8
     for call in calls:
         if "/train.py" in call or "/localize.py" in call:
-            assert call.startswith("python3 13 words:")
+            assert call.startswith(f"python3 {15 if '/train.py' in call else 13} words:")
             assert call.endswith(f" --seed 0 --systems {systems}")
         else:
             assert "--systems" not in call
@@ -179,6 +190,8 @@ def test_help_lists_every_option(project):
     for name in names:
         assert f"\n  --{name.replace('_', '-')} " in result.stdout
     assert "(default: audiomnist)" in result.stdout
+    assert "\nRecipes: audiomnist, l2arctic. Each may have options of its own" in result.stdout
+    assert "run.sh --recipe l2arctic --help" in result.stdout
     assert project.calls("python3") == []
 
 
@@ -216,7 +229,12 @@ def test_help_lists_every_option(project):
         (["--allow-commands", "yes"], "--allow-commands must be true or false, not 'yes'"),
         (["--allow-shared-recordings="], "--allow-shared-recordings must be true or false"),
         (["--num-processes", "0"], "--num-processes must be a positive number"),
+        (["--num-processes", "1000"], "--num-processes must be a positive number"),
+        (["--num-utterances", "1" + 9 * "0"], "--num-utterances must be a positive number"),
         (["--seed", "x"], "--seed must be a whole number"),
+        (["--seed", "-1"], "--seed must be a whole number"),
+        (["--seed", "18446744073709551616"], "--seed must be a whole number of at most 18 digits"),
+        (["--seed", "010"], "--seed must be a whole number"),
         (["--exp-dir", ""], "must not be empty"),
     ],
 )

@@ -17,6 +17,7 @@ from lhotse import CutSet
 
 from mlvae.align import AlignConfig, Aligner
 from mlvae.baselines.compare import with_comparison
+from mlvae.bounds import Count, Positive, Settings
 from mlvae.data.dataset import UnitDataset, make_sampler
 from mlvae.data.units import UnitTable, canonical_units
 from mlvae.device import num_parameters
@@ -29,7 +30,7 @@ MODEL = "model.safetensors"
 
 
 @dataclass
-class TwoPassConfig:
+class TwoPassConfig(Settings):
     """How the insertion score is chosen.
 
     Attributes:
@@ -38,14 +39,9 @@ class TwoPassConfig:
         steps: halvings of that range, at most.
     """
 
-    most_cuts: int = 500
-    largest_score: float = 1000.0
-    steps: int = 20
-
-    def __post_init__(self) -> None:
-        for name in ("most_cuts", "largest_score", "steps"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+    most_cuts: Count = 500
+    largest_score: Positive = 1000.0
+    steps: Count = 20
 
 
 @dataclass

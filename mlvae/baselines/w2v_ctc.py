@@ -20,6 +20,7 @@ from lhotse.supervision import AlignmentItem
 from mlvae.baselines.compare import with_comparison
 from mlvae.baselines.ctc import ctc_spans, greedy_units, segment_times
 from mlvae.baselines.wav2vec import SAMPLING_RATE, Wav2VecCtc, architecture, torchaudio_name
+from mlvae.bounds import Count, CountOrNone, LearningRate, Settings, Share, Weight
 from mlvae.data.audio import read_cut
 from mlvae.data.checks import source_name
 from mlvae.data.units import UnitTable, canonical_units
@@ -30,7 +31,7 @@ NETWORK = "network."
 
 
 @dataclass
-class W2vCtcConfig:
+class W2vCtcConfig(Settings):
     """How wav2vec 2.0 is fine-tuned and read.
 
     The convolutions of the feature extractor are never trained.
@@ -55,24 +56,16 @@ class W2vCtcConfig:
 
     checkpoint: str = ""
     hub_file: str = "wav2vec2_fairseq_base_ls960.pth"
-    epochs: int = 10
-    batch_cuts: int = 8
-    learning_rate: float = 5e-5
-    output_learning_rate: float = 1e-3
-    warmup_steps: int = 200
-    frozen_layers: int = 0
-    dropout: float = 0.1
-    layer_drop: float = 0.05
-    gradient_clip: float = 1.0
-    margin: float = 0.5
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "batch_cuts"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("warmup_steps", "frozen_layers", "gradient_clip", "margin"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, but is {getattr(self, name)}")
+    epochs: Count = 10
+    batch_cuts: Count = 8
+    learning_rate: LearningRate = 5e-5
+    output_learning_rate: LearningRate = 1e-3
+    warmup_steps: CountOrNone = 200
+    frozen_layers: CountOrNone = 0
+    dropout: Share = 0.1
+    layer_drop: Share = 0.05
+    gradient_clip: Weight = 1.0
+    margin: Weight = 0.5
 
 
 def load_waveform(cut: Cut) -> torch.Tensor:

@@ -133,7 +133,8 @@ def _run(work: VoiceWork) -> None:
         [sys.executable, "-m", "mlvae.data.espeak_voice"],
         input=work.to_json(),
         capture_output=True,
-        text=True,
+        encoding="utf-8",
+        errors="replace",
         env=process_environment(),
     )
     if finished.returncode != 0:

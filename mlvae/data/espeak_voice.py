@@ -79,10 +79,10 @@ class VoiceWork:
 
 
 def process_environment() -> dict[str, str]:
-    """Environment in which ``python -m mlvae...`` runs this package, installed or not."""
+    """Environment in which ``python -m mlvae...`` runs this package, installed or not, in UTF-8."""
     root = str(Path(mlvae.__file__).resolve().parents[1])
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUTF8": "1"}
 
 
 class Voice:

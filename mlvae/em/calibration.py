@@ -32,6 +32,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from lhotse import CutSet
 
+from mlvae.bounds import Count, Positive, Rate, Settings
 from mlvae.data.dataset import UnitDataset
 from mlvae.em.estep import Decoding, EStep, search_compiler
 from mlvae.em.selection import corrupt_units
@@ -42,7 +43,7 @@ RATES = torch.logspace(-2.5, -0.31, 60, dtype=torch.float64)
 
 
 @dataclass
-class CalibrationConfig:
+class CalibrationConfig(Settings):
     """How the acoustic scale is chosen.
 
     Attributes:
@@ -52,19 +53,10 @@ class CalibrationConfig:
         max_frames: largest batch, in frames with padding.
     """
 
-    scales: list[float] = field(default_factory=list)
-    corruption_rate: float = 0.2
-    max_cuts: int = 200
-    max_frames: int = 8000
-
-    def __post_init__(self) -> None:
-        if any(not scale > 0 for scale in self.scales):
-            raise ValueError(f"scales must be above 0, not {self.scales}")
-        if not 0 < self.corruption_rate < 1:
-            raise ValueError(f"corruption_rate must be within 0 and 1, not {self.corruption_rate}")
-        for name in ("max_cuts", "max_frames"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+    scales: list[Positive] = field(default_factory=list)
+    corruption_rate: Rate = 0.2
+    max_cuts: Count = 200
+    max_frames: Count = 8000
 
 
 def choose_scale(

@@ -18,17 +18,23 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from mlvae.device import select_device
+from mlvae.stage import log
 
 T = TypeVar("T")
+
+#: How long processes wait for one another at the beginning.
+PATIENCE = timedelta(minutes=5)
 
 #: How long the others wait for what the first process does alone, such as choosing the scale.
 #: A process that fails does not keep them waiting: torchrun ends them.
@@ -56,38 +62,99 @@ def is_main() -> bool:
 
 
 @contextlib.contextmanager
-def process_group(device: str) -> Iterator[torch.device]:
-    """Join the processes that ``torchrun`` started, with the NCCL backend on GPUs, else with Gloo.
+def process_group(device: str, num_processes: int | None = None) -> Iterator[torch.device]:
+    """Join the processes that a launcher started, with the NCCL backend on GPUs, else with Gloo.
 
-    A program that ``torchrun`` did not start joins nothing. The block's end waits for all.
+    A scheduler may leave ``RANK`` and ``WORLD_SIZE`` in the environment of a program that is alone.
+    They count where ``torchrun`` started it, or where it is told that it is one of several. The
+    block's end waits for all.
 
     Args:
         device: ``auto``, ``cpu`` or ``cuda``.
+        num_processes: how many there are; 1 joins nothing; None: as many as ``torchrun`` started.
 
     Yields:
         The device of this process: on a machine with several GPUs, each has its own.
 
     Raises:
-        ValueError: there is no such device, or there are more processes than GPUs.
+        ValueError: there is no such device, there are more processes than GPUs, the environment
+            does not say which of how many processes this is, or the others do not come in time.
     """
     chosen = select_device(device)
-    if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+    if num_processes is None and "TORCHELASTIC_RUN_ID" not in os.environ:
+        num_processes = 1
+    if num_processes == 1:
         yield chosen
         return
+    place = _place_in_launch(num_processes)
     if chosen.type == "cuda":
-        local = int(os.environ.get("LOCAL_RANK", os.environ["RANK"]))
-        if local >= torch.cuda.device_count():
+        if place.local >= torch.cuda.device_count():
             raise ValueError(
-                f"process {local + 1} of this machine has no GPU of its own, as there are "
+                f"process {place.local + 1} of this machine has no GPU of its own, as there are "
                 f"{torch.cuda.device_count()}: start fewer processes, or train on the CPU"
             )
-        chosen = torch.device("cuda", local)
+        chosen = torch.device("cuda", place.local)
         torch.cuda.set_device(chosen)
-    dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo", timeout=TIMEOUT)
+    _join(place, "nccl" if chosen.type == "cuda" else "gloo")
     yield chosen
     # After an error nothing is waited for: this process ends, and torchrun ends the others.
     barrier()
     dist.destroy_process_group()
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Which of a launcher's processes this is, and where they meet."""
+
+    rank: int
+    size: int
+    local: int
+    address: str
+
+
+def _place_in_launch(num_processes: int | None) -> _Place:
+    """Read what a launcher says by environment variables; ValueError names a wrong one."""
+
+    def number(name: str, low: int, high: int) -> int:
+        value = os.environ.get(name, "")
+        if not (value.isascii() and value.isdigit() and low <= int(value[:9]) <= high):
+            raise ValueError(
+                f"{name} must be a number from {low} to {high} in the environment of each process "
+                f"that trains with others, not {value!r}: start them by torchrun, or one alone "
+                "with --num-processes 1"
+            )
+        return int(value)
+
+    size = number("WORLD_SIZE", 1, 9999)
+    if num_processes not in (None, size):
+        raise ValueError(f"there are to be {num_processes} processes, but WORLD_SIZE is {size}")
+    rank = number("RANK", 0, size - 1)
+    local = number("LOCAL_RANK", 0, size - 1) if "LOCAL_RANK" in os.environ else rank
+    host, port = os.environ.get("MASTER_ADDR", ""), number("MASTER_PORT", 1, 65535)
+    if not host:
+        raise ValueError("MASTER_ADDR is not set: it names the machine where processes meet")
+    return _Place(rank, size, local, f"{host}:{port}")
+
+
+def _join(place: _Place, backend: str) -> None:
+    """Meet the other processes; ValueError where they do not come within :data:`PATIENCE`."""
+    whole = f"{place.size} processes at {place.address}"
+    log(
+        f"process {place.rank + 1} of {place.size} waits for the others at {place.address}, "
+        f"{PATIENCE.total_seconds():.0f} s at most"
+    )
+    try:
+        store, rank, size = next(iter(rendezvous("env://", timeout=PATIENCE)))
+        store.set(f"mlvae/{rank}", "here")
+        store.wait([f"mlvae/{other}" for other in range(size)], PATIENCE)
+        store.set_timeout(TIMEOUT)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
+    except (RuntimeError, ValueError) as error:  # torch has both for what does not work out
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(
+            f"process {place.rank + 1} did not meet the others of {whole}: {reason}"
+        ) from error
+    barrier()  # NCCL connects in its first exchange
 
 
 @contextlib.contextmanager
@@ -100,7 +167,7 @@ def quiet_unless_main() -> Iterator[None]:
         yield
         return
     with contextlib.ExitStack() as stack:
-        nowhere = stack.enter_context(open(os.devnull, "w"))
+        nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
         stack.enter_context(contextlib.redirect_stdout(nowhere))
         stack.enter_context(contextlib.redirect_stderr(nowhere))
         yield

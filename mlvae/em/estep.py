@@ -9,6 +9,7 @@ import k2
 import torch
 from lhotse import CutSet
 
+from mlvae.bounds import CountOrNone, Positive, Rate, Settings
 from mlvae.data.dataset import UnitDataset, make_sampler
 from mlvae.em import distributed
 from mlvae.fsa import (
@@ -29,7 +30,7 @@ UnitSource = Callable[[Sequence[str], torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 @dataclass
-class Decoding:
+class Decoding(Settings):
     """How posteriors become scores, and what may be heard besides the canonical units.
 
     Attributes:
@@ -42,17 +43,11 @@ class Decoding:
             the likeliest of the model's confusion table; 0 for all others.
     """
 
-    acoustic_scale: float = 1.0
+    acoustic_scale: Positive = 1.0
     use_correctness: bool = True
     skip: bool = False
-    skip_rate: float = 0.03
-    competitors: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.skip_rate < 1:
-            raise ValueError(f"skip_rate must lie between 0 and 1, not {self.skip_rate}")
-        if self.competitors < 0:
-            raise ValueError(f"competitors must not be below 0, but is {self.competitors}")
+    skip_rate: Rate = 0.03
+    competitors: CountOrNone = 0
 
 
 @dataclass

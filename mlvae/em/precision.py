@@ -8,12 +8,13 @@ the LSTM layers of the module that learns.
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 
 #: What ``TrainConfig.precision`` may name.
-PRECISIONS = ("float32", "float16", "bfloat16")
+PrecisionName = Literal["float32", "float16", "bfloat16"]
+PRECISIONS: tuple[str, ...] = get_args(PrecisionName)
 
 
 class Precision:

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
+from mlvae.bounds import (
+    Count,
+    CountOrNone,
+    Depth,
+    LearningRate,
+    Part,
+    Positive,
+    Rate,
+    Settings,
+    Share,
+    Size,
+    Weight,
+)
 from mlvae.em.estep import Decoding
-from mlvae.em.precision import PRECISIONS
+from mlvae.em.precision import PrecisionName
 
 
 @dataclass
-class CrossFitConfig:
+class CrossFitConfig(Settings):
     """Estimators beside the main one that judge what they have not learned, for relabelling.
 
     Attributes:
@@ -17,18 +31,17 @@ class CrossFitConfig:
         by: what is divided into folds: each ``recording`` or each ``speaker``.
     """
 
-    folds: int = 0
-    by: str = "recording"
+    folds: CountOrNone = 0
+    by: Literal["recording", "speaker"] = "recording"
 
     def __post_init__(self) -> None:
-        if self.folds < 0 or self.folds == 1:
-            raise ValueError(f"folds must be 0 or at least 2, not {self.folds}")
-        if self.by not in ("recording", "speaker"):
-            raise ValueError(f"by must be recording or speaker, not {self.by!r}")
+        super().__post_init__()
+        if self.folds == 1:
+            raise ValueError("folds must be 0 or at least 2, not 1")
 
 
 @dataclass
-class ReinforceConfig:
+class ReinforceConfig(Settings):
     """How q(pi) learns from the reward (the paper's section on REINFORCE).
 
     Attributes:
@@ -39,21 +52,14 @@ class ReinforceConfig:
         baseline_size: width of the two fully connected layers of the baseline b(x).
     """
 
-    samples: int = 5
-    entropy_weight: float = 0.05
+    samples: Count = 5
+    entropy_weight: Weight = 0.05
     normalize: bool = True
-    baseline_size: int = 512
-
-    def __post_init__(self) -> None:
-        for name in ("samples", "baseline_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.entropy_weight < 0:
-            raise ValueError(f"entropy_weight must not be below 0, but is {self.entropy_weight}")
+    baseline_size: Size = 512
 
 
 @dataclass
-class JointConfig:
+class JointConfig(Settings):
     """Joint optimisation.
 
     Attributes:
@@ -61,20 +67,12 @@ class JointConfig:
         mispronunciation_rate: mean of p(pi).
     """
 
-    temperature: float = 0.5
-    mispronunciation_rate: float = 0.15
-
-    def __post_init__(self) -> None:
-        if not self.temperature > 0:
-            raise ValueError(f"temperature must be above 0, not {self.temperature}")
-        if not 0 < self.mispronunciation_rate < 1:
-            raise ValueError(
-                f"mispronunciation_rate must lie between 0 and 1, not {self.mispronunciation_rate}"
-            )
+    temperature: Positive = 0.5
+    mispronunciation_rate: Rate = 0.15
 
 
 @dataclass
-class TrainConfig:
+class TrainConfig(Settings):
     """How ML-VAE is trained; the defaults are those of the paper-size configuration.
 
     Attributes:
@@ -122,67 +120,42 @@ class TrainConfig:
             ``bfloat16`` by automatic mixed precision. The E-step is in float32 always.
     """
 
-    algorithm: str = "alternating"
-    iterations: int = 50
-    estimator_epochs: int = 1
-    max_frames: int = 2000
-    learning_rate: float = 1e-3
-    final_learning_rate: float = 0.0
-    gradient_clip: float = 5.0
-    boundary_kl_weight: float = 0.01
-    boundary_prior_strength: float = 10.0
-    generator_kl_weight: float = 1.0
-    correctness_weight: float = 0.001
-    boundary_target: str = "aligned"
-    component_unit: str = "estimated"
-    prior: str = "frames"
-    corruption_rate: float = 0.2
-    selection: str = "corrupted_f1"
-    patience: int = 0
+    algorithm: Literal["alternating", "reinforce", "joint"] = "alternating"
+    iterations: Count = 50
+    estimator_epochs: Count = 1
+    max_frames: Count = 2000
+    learning_rate: LearningRate = 1e-3
+    final_learning_rate: Part = 0.0
+    gradient_clip: Weight = 5.0
+    boundary_kl_weight: Weight = 0.01
+    boundary_prior_strength: Positive = 10.0
+    generator_kl_weight: Weight = 1.0
+    correctness_weight: Weight = 0.001
+    boundary_target: Literal["aligned", "found"] = "aligned"
+    component_unit: Literal["estimated", "canonical"] = "estimated"
+    prior: Literal["frames", "counts"] = "frames"
+    corruption_rate: Rate = 0.2
+    selection: Literal["corrupted_f1", "path_score"] = "corrupted_f1"
+    patience: CountOrNone = 0
     decoding: Decoding = field(default_factory=Decoding)
-    topology: str = "ml"
-    states_per_unit: int = 1
-    relabel_after: int = 0
-    estimate_after: int = 0
+    topology: Literal["ml", "substitution", "separate"] = "ml"
+    states_per_unit: Depth = 1
+    relabel_after: CountOrNone = 0
+    estimate_after: CountOrNone = 0
     crossfit: CrossFitConfig = field(default_factory=CrossFitConfig)
     reinforce: ReinforceConfig = field(default_factory=ReinforceConfig)
     joint: JointConfig = field(default_factory=JointConfig)
-    label_smoothing: float = 0.0
-    loss_exponent: float = 0.0
-    precision: str = "float32"
+    label_smoothing: Share = 0.0
+    loss_exponent: Part = 0.0
+    precision: PrecisionName = "float32"
 
     def __post_init__(self) -> None:
-        if self.algorithm not in ("alternating", "reinforce", "joint"):
-            raise ValueError(
-                f"algorithm must be alternating, reinforce or joint, not {self.algorithm!r}"
-            )
-        if self.boundary_target not in ("aligned", "found"):
-            raise ValueError(
-                f"boundary_target must be aligned or found, not {self.boundary_target!r}"
-            )
+        super().__post_init__()
         if self.algorithm == "joint" and self.boundary_target != "aligned":
             raise ValueError("algorithm joint has no E-step: its boundary_target is aligned")
-        if self.precision not in PRECISIONS:
-            raise ValueError(
-                f"precision must be one of {', '.join(PRECISIONS)}, not {self.precision!r}"
-            )
-        if self.selection not in ("corrupted_f1", "path_score"):
-            raise ValueError(
-                f"selection must be corrupted_f1 or path_score, not {self.selection!r}"
-            )
-        if self.iterations < 1:
-            raise ValueError(f"iterations must be at least 1, not {self.iterations}")
-        if self.estimator_epochs < 1:
-            raise ValueError(f"estimator_epochs must be at least 1, not {self.estimator_epochs}")
         if self.algorithm == "joint" and self.estimator_epochs > 1:
             raise ValueError("algorithm joint trains all modules together: estimator_epochs is 1")
-        if self.topology not in ("ml", "substitution", "separate"):
-            raise ValueError(
-                f"topology must be ml, substitution or separate, not {self.topology!r}"
-            )
         for name in ("relabel_after", "estimate_after"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be below 0, but is {getattr(self, name)}")
             if getattr(self, name) and self.topology != "substitution":
                 raise ValueError(f"{name} goes with topology substitution, not {self.topology!r}")
         if self.decoding.skip and self.topology == "separate":
@@ -197,15 +170,5 @@ class TrainConfig:
             raise ValueError(f"crossfit goes with algorithm alternating, not {self.algorithm!r}")
         if self.crossfit.folds and not (self.relabel_after or self.estimate_after):
             raise ValueError("crossfit has nothing to do without relabel_after or estimate_after")
-        if not 0 <= self.loss_exponent <= 1:
-            raise ValueError(f"loss_exponent must be within 0 and 1, not {self.loss_exponent}")
         if self.loss_exponent and self.label_smoothing:
             raise ValueError("loss_exponent and label_smoothing do not go together")
-        if not 0 <= self.label_smoothing < 1:
-            raise ValueError(f"label_smoothing must be within 0 and 1, not {self.label_smoothing}")
-        if self.component_unit not in ("estimated", "canonical"):
-            raise ValueError(
-                f"component_unit must be estimated or canonical, not {self.component_unit!r}"
-            )
-        if self.prior not in ("frames", "counts"):
-            raise ValueError(f"prior must be frames or counts, not {self.prior!r}")

@@ -8,11 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from mlvae.bounds import Context, Depth, Settings, Share, Size
 from mlvae.nn.layers import frame_mask
 
 
 @dataclass
-class ConvolutionConfig:
+class ConvolutionConfig(Settings):
     """Sizes of dilated convolutions; a frame sees 14 frames on each side by default.
 
     Attributes:
@@ -22,16 +23,17 @@ class ConvolutionConfig:
         dropout: dropout after every layer.
     """
 
-    channels: int = 64
-    kernel_size: int = 5
-    dilations: list[int] = field(default_factory=lambda: [1, 2, 4])
-    dropout: float = 0.3
+    channels: Size = 64
+    kernel_size: Context = 5
+    dilations: list[Depth] = field(default_factory=lambda: [1, 2, 4])
+    dropout: Share = 0.3
 
     def __post_init__(self) -> None:
-        if self.kernel_size < 1 or self.kernel_size % 2 == 0:
+        super().__post_init__()
+        if self.kernel_size % 2 == 0:
             raise ValueError(f"kernel_size must be an odd number, not {self.kernel_size}")
-        if not self.dilations or min(self.dilations) < 1:
-            raise ValueError(f"dilations must be numbers from 1 on, not {self.dilations}")
+        if not self.dilations:
+            raise ValueError("dilations must hold a number for each layer, not none")
 
 
 class ConvolutionTrunk(nn.Module):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import nn
@@ -20,12 +21,8 @@ class PhonemeEstimatorConfig(RecurrentConfig):
         convolution: sizes of kind ``convolution``, which has no use for those of the LSTM.
     """
 
-    kind: str = "lstm"
+    kind: Literal["lstm", "convolution"] = "lstm"
     convolution: ConvolutionConfig = field(default_factory=ConvolutionConfig)
-
-    def __post_init__(self) -> None:
-        if self.kind not in ("lstm", "convolution"):
-            raise ValueError(f"kind must be lstm or convolution, not {self.kind!r}")
 
 
 class PhonemeEstimator(nn.Module):

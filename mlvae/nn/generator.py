@@ -9,12 +9,13 @@ import torch.nn.functional as F
 from torch import nn
 from torch.distributions.relaxed_bernoulli import RelaxedBernoulli
 
+from mlvae.bounds import Depth, Positive, Settings, Size
 from mlvae.nn.layers import PaddedLSTM, full, fully_connected
 from mlvae.nn.sru import SRU
 
 
 @dataclass
-class SpeechGeneratorConfig:
+class SpeechGeneratorConfig(Settings):
     """Sizes of the speech generator; the defaults are the paper's.
 
     Attributes:
@@ -31,17 +32,17 @@ class SpeechGeneratorConfig:
         decoder_size: units of each, a direction.
     """
 
-    encoder_fc_size: int = 32
-    encoder_lstm_layers: int = 4
-    encoder_lstm_size: int = 512
+    encoder_fc_size: Size = 32
+    encoder_lstm_layers: Depth = 4
+    encoder_lstm_size: Size = 512
     bidirectional: bool = False
-    latent_size: int = 32
-    num_variants: int = 3
-    gumbel_temperature: float = 0.1
-    variant_fc_size: int = 128
-    correctness_fc_size: int = 128
-    decoder_layers: int = 4
-    decoder_size: int = 512
+    latent_size: Size = 32
+    num_variants: Depth = 3
+    gumbel_temperature: Positive = 0.1
+    variant_fc_size: Size = 128
+    correctness_fc_size: Size = 128
+    decoder_layers: Depth = 4
+    decoder_size: Size = 512
 
 
 @dataclass

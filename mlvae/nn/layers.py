@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from mlvae.bounds import Depth, Settings, Share, Size
+
 
 class PaddedLSTM(nn.Module):
     """LSTM layers whose answer for a cut is the same alone and in a padded batch.
@@ -83,7 +85,7 @@ def fully_connected(sizes: list[int], dropout: float = 0.0) -> nn.Sequential:
 
 
 @dataclass
-class RecurrentConfig:
+class RecurrentConfig(Settings):
     """Sizes of LSTM layers and two fully connected layers; the defaults are the paper's.
 
     Attributes:
@@ -94,11 +96,11 @@ class RecurrentConfig:
         dropout: dropout after LSTM layers and fully connected layers.
     """
 
-    lstm_layers: int = 2
-    lstm_size: int = 512
+    lstm_layers: Depth = 2
+    lstm_size: Size = 512
     bidirectional: bool = False
-    fc_size: int = 128
-    dropout: float = 0.0
+    fc_size: Size = 128
+    dropout: Share = 0.0
 
 
 class RecurrentTrunk(nn.Module):

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from mlvae.bounds import Settings
 from mlvae.nn.boundary import BoundaryDetector, BoundaryDetectorConfig, boundary_log_probs
 from mlvae.nn.estimator import PhonemeEstimator, PhonemeEstimatorConfig
 from mlvae.nn.generator import SpeechGenerator, SpeechGeneratorConfig
@@ -16,7 +17,7 @@ from mlvae.nn.normalize import FeatureScale
 
 
 @dataclass
-class MlVaeConfig:
+class MlVaeConfig(Settings):
     """Sizes of the three modules; the defaults are the paper's.
 
     Attributes:

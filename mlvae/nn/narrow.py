@@ -8,11 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from mlvae.bounds import Context, Depth, Settings, Share, Size
 from mlvae.nn.normalize import FeatureScale
 
 
 @dataclass
-class NarrowAcousticModelConfig:
+class NarrowAcousticModelConfig(Settings):
     """Sizes of the narrow acoustic model.
 
     Attributes:
@@ -22,10 +23,10 @@ class NarrowAcousticModelConfig:
         dropout: dropout after the hidden layers.
     """
 
-    states_per_unit: int = 3
-    context: int = 1
-    hidden_size: int = 128
-    dropout: float = 0.2
+    states_per_unit: Depth = 3
+    context: Context = 1
+    hidden_size: Size = 128
+    dropout: Share = 0.2
 
 
 class NarrowAcousticModel(nn.Module):

@@ -11,6 +11,7 @@ import yaml
 from jinja2 import TemplateError
 from jsonargparse import ArgumentParser
 
+from mlvae.program import start_program
 from mlvae.report.results import (
     PICTURE,
     beside_the_paper,
@@ -86,4 +87,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    start_program()
     sys.exit(main())

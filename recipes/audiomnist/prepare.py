@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 from jsonargparse import ArgumentParser, Namespace
+from jsonargparse.typing import PositiveInt
 
 from mlvae.data import audiomnist, espeak, fsdd
 from mlvae.data.clips import (
@@ -19,6 +20,8 @@ from mlvae.data.clips import (
     split_function,
 )
 from mlvae.data.mismatch import CorpusOptions, build_mismatch_corpus
+from mlvae.device import Seed
+from mlvae.program import start_program
 from mlvae.stage import StageReport, log
 
 TITLES = {
@@ -78,10 +81,10 @@ def parse(argv: Sequence[str] | None) -> Namespace:
     )
     parser.add_argument(
         "--num-utterances",
-        type=int,
+        type=PositiveInt,
         help="default: 3000, for espeak 1000; 60:20:20 over the splits",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of all that is drawn at random")
+    parser.add_argument("--seed", type=Seed, default=0, help="of all that is drawn at random")
     parser.add_argument(
         "--data-dir", type=Path, help="corpus folder to make; default data/<corpus>"
     )
@@ -126,4 +129,5 @@ def find_clips(args: Namespace, report: StageReport) -> list[SourceClip]:
 
 
 if __name__ == "__main__":
+    start_program()
     sys.exit(main())

@@ -15,6 +15,7 @@
 # there and of the same command; to do all again, remove that folder (trained models are gone on from
 # unless their folders are removed, too). A part that was interrupted goes on where it was.
 
+[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@" # called as `sh recipes/audiomnist/results.sh`
 set -euo pipefail
 
 # begin options
@@ -38,8 +39,10 @@ out=                  # file to write (default: RESULTS.md beside this script)
 # end options
 
 given=("$@")
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=$(cd "$here/../.." && pwd)
+here=$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")
+root=$(dirname -- "$(dirname -- "$here")")
+# shellcheck source=local/environment.sh
+source "$root/local/environment.sh"
 # shellcheck source=local/parse_options.sh
 source "$root/local/parse_options.sh"
 
@@ -85,7 +88,7 @@ if wants correctness; then
   read -ra names <<<"$seed_systems"
   run_part correctness "$records/correctness-table.txt" "$python" "$root/benchmarks/correctness.py" \
     --data-dir "$data_dir/fsdd" --exp-dir "$exp_dir/$folder" --config "$here/conf/$config.yaml" \
-    --systems "${names[@]}" --json "$records/correctness.json"
+    --systems ${names[@]+"${names[@]}"} --json "$records/correctness.json"
 fi
 
 if wants speaker; then

@@ -27,8 +27,8 @@ check_recipe_options() {
   [[ -z $lexicon || -f $lexicon ]] || usage_error "--lexicon $lexicon is not a file"
   [[ -z $lexicon || $protocol/$unit == text/phone ]] ||
     usage_error "--lexicon goes with --protocol text and --unit phone: nothing else looks words up"
-  [[ -z $num_pieces || $num_pieces =~ ^[1-9][0-9]*$ ]] ||
-    usage_error "--num-pieces must be a positive number, not '$num_pieces'"
+  [[ -z $num_pieces || $num_pieces =~ ^[1-9][0-9]{0,8}$ ]] ||
+    usage_error "--num-pieces must be a positive number of at most 9 digits, not '$num_pieces'"
   [[ -z $num_pieces || $unit == bpe ]] || usage_error "--num-pieces goes with --unit bpe"
   [[ $unit == phone || $protocol == text ]] || usage_error "--unit bpe goes with --protocol text"
 

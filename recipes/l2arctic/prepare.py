@@ -8,12 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jsonargparse import ArgumentParser, Namespace
+from jsonargparse.typing import PositiveInt
 
 from mlvae.data.l2arctic.build import build_corpus
 from mlvae.data.l2arctic.corpus import Listing, list_corpus
 from mlvae.data.l2arctic.options import CorpusOptions
 from mlvae.data.lexicon import Lexicon
 from mlvae.data.simulate import build as simulate
+from mlvae.device import Seed
+from mlvae.program import start_program
 from mlvae.stage import StageReport, log
 
 
@@ -103,10 +106,10 @@ def parse(argv: Sequence[str] | None) -> Namespace:
     )
     parser.add_argument(
         "--num-utterances",
-        type=int,
+        type=PositiveInt,
         help=f"default: all that are annotated; simulate speaks {simulate.DEFAULT_SIZE}",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of all that is drawn at random")
+    parser.add_argument("--seed", type=Seed, default=0, help="of all that is drawn at random")
     parser.add_argument(
         "--data-dir", type=Path, help="corpus folder to make; default data/<corpus>"
     )
@@ -135,4 +138,5 @@ def find_utterances(args: Namespace, report: StageReport) -> Listing:
 
 
 if __name__ == "__main__":
+    start_program()
     sys.exit(main())

@@ -11,6 +11,7 @@
 # there and of the same command; to do all again, remove that folder (trained models are gone on from
 # unless their folders are removed, too). A part that was interrupted goes on where it was.
 
+[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@" # called as `sh recipes/l2arctic/results.sh`
 set -euo pipefail
 
 # begin options
@@ -31,8 +32,10 @@ out=                  # file to write (default: RESULTS.md beside this script)
 # end options
 
 given=("$@")
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=$(cd "$here/../.." && pwd)
+here=$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")
+root=$(dirname -- "$(dirname -- "$here")")
+# shellcheck source=local/environment.sh
+source "$root/local/environment.sh"
 # shellcheck source=local/parse_options.sh
 source "$root/local/parse_options.sh"
 

@@ -156,5 +156,5 @@ def test_what_is_missing_or_does_not_fit_is_named(trained, tmp_path):
     other = AlignConfig(NarrowAcousticModelConfig(states_per_unit=3, hidden_size=32))
     with pytest.raises(ValueError, match="fa/model.safetensors is not of this configuration"):
         train(cuts, trained[0].parent, align=other)
-    with pytest.raises(ValueError, match="steps must be positive, not 0"):
+    with pytest.raises(ValueError, match="steps must be a whole number from 1 to .*, not 0"):
         TwoPassConfig(steps=0)

@@ -259,10 +259,10 @@ def test_what_does_not_fit_is_named(trained, tmp_path):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"epochs": 0}, "epochs must be at least 1, not 0"),
-        ({"batch_cuts": 0}, "batch_cuts must be at least 1, not 0"),
-        ({"frozen_layers": -1}, "frozen_layers must not be negative, but is -1"),
-        ({"margin": -0.1}, "margin must not be negative, but is -0.1"),
+        ({"epochs": 0}, "epochs must be a whole number from 1 to .*, not 0"),
+        ({"batch_cuts": 0}, "batch_cuts must be a whole number from 1 to .*, not 0"),
+        ({"frozen_layers": -1}, "frozen_layers must be a whole number from 0 to .*, not -1"),
+        ({"margin": -0.1}, "margin must be a number from 0 to .*, not -0.1"),
     ],
 )
 def test_settings_are_checked(setting, message):

@@ -81,7 +81,8 @@ def test_nothing_to_compare_is_told(model, cuts, monkeypatch):
 
 def test_a_missing_experiment_is_one_line(tmp_path, capsys):
     config = tmp_path / "a.yaml"
-    config.write_text("{}")
+    sections = "ml_vae: {edges: path}\nml_vae_rl: {edges: path}\n"
+    config.write_text(sections)
     folders = ["--data-dir", str(tmp_path), "--exp-dir", str(tmp_path), "--config", str(config)]
     assert correctness.main(folders) == 1
     err = capsys.readouterr().err

@@ -156,7 +156,10 @@ def test_shares_are_put_together_again(count, monkeypatch):
 def test_more_processes_than_gpus_are_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}.items():
+    for name, value in {
+        **{"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"},
+        **{"MASTER_ADDR": "localhost", "MASTER_PORT": "1"},
+    }.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match="process 2 of this machine has no GPU of its own"):
-        distributed.process_group("cuda").__enter__()
+        distributed.process_group("cuda", 2).__enter__()

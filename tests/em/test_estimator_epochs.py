@@ -84,9 +84,9 @@ def test_the_path_score_of_the_validation_part_may_choose(cuts, tmp_path, monkey
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        (dict(estimator_epochs=0), "estimator_epochs must be at least 1, not 0"),
+        (dict(estimator_epochs=0), "estimator_epochs must be a whole number from 1 to .*, not 0"),
         (dict(estimator_epochs=2, algorithm="joint"), "estimator_epochs is 1"),
-        (dict(selection="f1"), "selection must be corrupted_f1 or path_score, not 'f1'"),
+        (dict(selection="f1"), "selection must be one of corrupted_f1, path_score, not 'f1'"),
     ],
 )
 def test_wrong_settings(settings, reason):

@@ -75,13 +75,6 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-@pytest.fixture(autouse=True)
-def denormal_numbers():
-    """Stages switch them off for their process; other tests want them."""
-    yield
-    torch.set_flush_denormal(False)
-
-
 @pytest.fixture(autouse=True, scope="session")
 def scripts_find_each_other():
     """As a program, a stage finds local/options.py beside itself."""

@@ -42,7 +42,7 @@ def make_results(tmp_path, recipe_name):
     recipe = root / "recipes" / recipe_name
     recipe.mkdir(parents=True)
     (root / "local").mkdir()
-    for name in ("parse_options.sh", "results.sh"):
+    for name in ("environment.sh", "parse_options.sh", "results.sh"):
         shutil.copy(ROOT / "local" / name, root / "local")
     shutil.copy(ROOT / "recipes" / recipe_name / "results.sh", recipe)
     python = tmp_path / "python"

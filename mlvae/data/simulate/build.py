@@ -194,7 +194,7 @@ def _start() -> subprocess.Popen:
         [sys.executable, "-m", "mlvae.data.simulate.voice"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        text=True,
+        encoding="utf-8",
         env={
             **process_environment(),
             "OMP_NUM_THREADS": "1",  # it forks, and does so more safely without threads

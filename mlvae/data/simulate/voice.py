@@ -238,12 +238,12 @@ def _in_a_fork(utterance: SpokenUtterance, seed: int, folder: Path) -> dict:
                 answer = speak_utterance(utterance, seed, folder)
             except (RuntimeError, ValueError, OSError, AttributeError) as error:
                 answer = {"reason": str(error)}
-            with os.fdopen(writing, "w") as pipe:
+            with os.fdopen(writing, "w", encoding="utf-8") as pipe:
                 json.dump(answer, pipe)
         finally:
             os._exit(0)  # whatever happens, the child does not go on as its parent
     os.close(writing)
-    with os.fdopen(reading) as pipe:
+    with os.fdopen(reading, encoding="utf-8") as pipe:
         answer = pipe.read()
     os.waitpid(child, 0)
     return json.loads(answer) if answer else {"reason": "the process that spoke it has died"}

@@ -1,0 +1,59 @@
+"""Numbers that mean nothing were found out late, or by a library.
+
+``--seed 18446744073709551616`` ended stage 3 in torch, after stages 0 to 2; ``--num-jobs 0``,
+``--num-pieces -1`` and ``--num-resamples 0`` went as far as they could. Options refuse them before
+any work, in a message that names the option.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.shell_project import ROOT
+
+MODEL = ("--data-dir", "d", "--exp-dir", "e", "--config", "c.yaml")
+SEEDS = ("18446744073709551616", "-1", "1.5", "nan", "")
+
+
+def main_of(path: Path):
+    sys.path.insert(0, str(path.parent))  # as for a program
+    try:
+        spec = importlib.util.spec_from_file_location(f"program_{path.stem}", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(path.parent))
+    return module.main
+
+
+@pytest.mark.parametrize(
+    ("program", "options", "name", "values"),
+    [
+        ("local/fbank.py", ("--data-dir", "d"), "num-jobs", ("0", "-3", "two")),
+        ("local/units.py", ("--data-dir", "d"), "num-pieces", ("0", "-1")),
+        ("local/align.py", MODEL, "seed", SEEDS),
+        ("local/train.py", MODEL, "seed", SEEDS),
+        ("local/localize.py", MODEL, "seed", SEEDS),
+        ("local/score.py", ("--data-dir", "d", "--exp-dir", "e"), "seed", SEEDS),
+        ("local/score.py", ("--data-dir", "d", "--exp-dir", "e"), "num-resamples", ("0", "-1")),
+        ("recipes/audiomnist/prepare.py", (), "seed", SEEDS),
+        ("recipes/audiomnist/prepare.py", (), "num-utterances", ("0", "-1", "x")),
+        ("recipes/l2arctic/prepare.py", (), "seed", SEEDS),
+        ("recipes/l2arctic/prepare.py", (), "num-utterances", ("0", "-1", "x")),
+    ],
+)
+def test_an_option_refuses_it_by_name(
+    program, options, name, values, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    main = main_of(ROOT / program)
+    for value in values:
+        with pytest.raises(SystemExit) as caught:
+            main([*options, f"--{name}={value}"])
+        assert caught.value.code == 2
+        assert f'"{name.replace("-", "_")}"' in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
