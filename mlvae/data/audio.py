@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import struct
 from pathlib import Path
 
 import numpy as np
 import soundfile
+
+from mlvae.made import writing
 
 
 class AudioError(ValueError):
@@ -91,8 +94,19 @@ def write_wav(path: Path, samples: np.ndarray, sampling_rate: int) -> None:
     Samples that came from a 16-bit file are written back bit by bit the same.
     """
     scaled = np.rint(samples.astype(np.float64) * 32768.0)
-    pcm = np.clip(scaled, -32768, 32767).astype(np.int16)
-    soundfile.write(str(path), pcm, sampling_rate, subtype="PCM_16", format="WAV")
+    write_pcm(path, np.clip(scaled, -32768, 32767).astype(np.int16), sampling_rate)
+
+
+def write_pcm(path: Path, samples: np.ndarray, sampling_rate: int) -> None:
+    """Write samples (num_samples,) int16 as a mono wav file.
+
+    Raises:
+        WriteError: it cannot be written.
+    """
+    content = io.BytesIO()  # libsndfile does not say why it cannot write a file
+    soundfile.write(content, samples, sampling_rate, subtype="PCM_16", format="WAV")
+    with writing(path):
+        Path(path).write_bytes(content.getvalue())
 
 
 def _one_line(error: Exception) -> str:
