@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentParser, Namespace
 
-from mlvae.data.features import compute_fbank
-from mlvae.stage import StageReport, log
+from mlvae.data.features import compute_fbank, written_files
+from mlvae.stage import StageReport, in_one_line, log, stage_folder
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -20,13 +20,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--data-dir", type=Path, required=True, help="corpus folder")
     parser.add_argument("--num-jobs", type=int, default=1, help="number of processes")
     args = parser.parse_args(argv)
+    return in_one_line("fbank.py", lambda: fbank(args))
+
+
+def fbank(args: Namespace) -> int:
+    """The stage with its options.
+
+    Raises:
+        ValueError, OSError: the folder cannot be used, or not be written to.
+    """
     torch.set_num_threads(1)  # one cut is too small to share among threads
     report = StageReport(stage="1 fbank", folder=args.data_dir)
-    try:
+    with stage_folder(report.stage, args.data_dir, written_files(args.data_dir)):
         counts = compute_fbank(args.data_dir, report, num_jobs=args.num_jobs)
-    except ValueError as error:
-        print(f"fbank.py: {error}", file=sys.stderr)
-        return 1
+        return finish(report, counts)
+
+
+def finish(report: StageReport, counts: dict[str, int]) -> int:
+    """Write and print what was done; the exit status."""
     status = report.finish()
     for split, count in counts.items():
         if count == 0:

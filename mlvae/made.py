@@ -105,14 +105,15 @@ class Record:
         """Check that paths are free, or hold what was made here.
 
         Raises:
-            InTheWayError: names the first that does not, and how many more there are.
+            InTheWayError: names the first that do not, and how many more there are.
         """
         wrong = [path for path in paths if os.path.lexists(path) and not self.is_ours(path)]
         if wrong:
-            more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+            names = ", ".join(map(str, wrong[:3]))
+            more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
             raise InTheWayError(
-                f"{wrong[0]}{more}: in the way, as not made here or changed since, and left "
-                "untouched; move it elsewhere, then run this again"
+                f"{names}{more}: in the way, not made here or changed since, and left untouched; "
+                f"move {'it' if len(wrong) == 1 else 'them'} elsewhere and run this again"
             )
 
     def check_tree(self, folder: Path) -> None:

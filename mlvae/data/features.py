@@ -25,6 +25,7 @@ from mlvae.data.audio import AudioError, audio_info
 from mlvae.data.clips import SkipReport
 from mlvae.data.dataset import load_cuts
 from mlvae.data.manifests import SPLITS, write_manifest
+from mlvae.made import remove_made
 from mlvae.stage import atomic_path, progress
 
 NUM_MEL_BINS = 40
@@ -120,6 +121,12 @@ def _workers(num_jobs: int) -> Iterator[Callable]:
         yield partial(pool.map, chunksize=16)
 
 
+def written_files(data_dir: Path) -> list[Path]:
+    """What `compute_fbank` writes."""
+    names = ("feats_{}.lca", "cuts_{}.jsonl.gz")
+    return [Path(data_dir) / "fbank" / name.format(split) for split in SPLITS for name in names]
+
+
 def compute_fbank(data_dir: Path, report: SkipReport, num_jobs: int = 1) -> dict[str, int]:
     """Features of all splits: ``fbank/feats_<split>.lca`` and ``fbank/cuts_<split>.jsonl.gz``.
 
@@ -135,7 +142,9 @@ def compute_fbank(data_dir: Path, report: SkipReport, num_jobs: int = 1) -> dict
         Number of cuts with features, by split.
 
     Raises:
-        ValueError: if the corpus folder has not been prepared.
+        ValueError: if the corpus folder has not been prepared, or something that was not made
+            here is in the way.
+        OSError: if something cannot be written; names it.
     """
     data_dir = Path(data_dir).resolve()
     corpus_path = data_dir / "corpus.json"
@@ -143,8 +152,6 @@ def compute_fbank(data_dir: Path, report: SkipReport, num_jobs: int = 1) -> dict
         raise ValueError(f"{data_dir} holds no corpus: stage 0 has not been run to its end")
     sampling_rate = json.loads(corpus_path.read_text(encoding="utf-8"))["sampling_rate"]
     cuts = {split: load_cuts(data_dir / "manifests" / f"cuts_{split}.jsonl.gz") for split in SPLITS}
-    for left_over in (data_dir / "fbank").glob(".tmp-*"):
-        left_over.unlink()  # of a run that was killed
     work = partial(_extract_or_reason, sampling_rate=sampling_rate)
     with _workers(num_jobs) as parallel_map:
         return {
@@ -175,7 +182,7 @@ def _write_split(
                 key = writer.write(cut.id, result)
                 with_features.append(_attach(cut, result.shape, feats_path, key))
                 report.done()
-        manifest.unlink(missing_ok=True)  # it belongs to the features that are replaced now
+        remove_made(manifest)  # it belongs to the features that are replaced now
     write_manifest(manifest, with_features)
     return len(with_features)
 
