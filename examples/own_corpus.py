@@ -11,26 +11,41 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentParser, Namespace
 from lhotse import MonoCut, Recording, SupervisionSegment
 
 from mlvae.data.audio import AudioError, audio_info
 from mlvae.data.lexicon import Lexicon, words_of_text
 from mlvae.data.manifests import SPLITS, write_json, write_manifest
+from mlvae.made import check_apart
 from mlvae.program import start_program
-from mlvae.stage import StageReport
+from mlvae.stage import StageReport, in_one_line, stage_folder
 
 SAMPLING_RATE = 16000
 
 
 def main() -> int:
-    """Write ``manifests/cuts_{train,valid,test}.jsonl.gz``, and ``corpus.json`` last."""
+    """Run the stage; returns its exit status."""
     parser = ArgumentParser(prog="prepare.py", description=__doc__)
     parser.add_argument("--corpus-dir", type=Path, required=True, help="folder of the recordings")
     parser.add_argument("--data-dir", type=Path, required=True, help="corpus folder to make")
     parser.add_argument("--corpus", type=str, help="not used here; run.sh gives it")
     parser.add_argument("--seed", type=int, help="not used here; run.sh gives it")
     args = parser.parse_args()
+    return in_one_line("prepare.py", lambda: prepare(args))
+
+
+def prepare(args: Namespace) -> int:
+    """Write, while nobody else writes to the corpus folder, and over nothing of the user's."""
+    outputs = [args.data_dir / "manifests" / f"cuts_{split}.jsonl.gz" for split in SPLITS]
+    outputs.append(args.data_dir / "corpus.json")
+    check_apart(args.corpus_dir, *outputs)
+    with stage_folder("0 prepare", args.data_dir, outputs):
+        return write_cuts(args)
+
+
+def write_cuts(args: Namespace) -> int:
+    """Write ``manifests/cuts_{train,valid,test}.jsonl.gz``, and ``corpus.json`` last."""
     report = StageReport(stage="0 prepare", folder=args.data_dir)
     lexicon, names = Lexicon.load(), set()
     for split in SPLITS:

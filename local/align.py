@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from options import parse_model_options
+from options import ModelOptions, parse_model_options
 
 from mlvae.align import Aligner
 from mlvae.config import load_config
@@ -15,13 +15,31 @@ from mlvae.data.manifests import SPLITS, write_json, write_manifest
 from mlvae.data.units import UnitTable
 from mlvae.device import denormals_flushed, select_device
 from mlvae.program import start_program
-from mlvae.stage import StageReport, log
+from mlvae.stage import StageReport, in_one_line, log, stage_folder
 
 
 @denormals_flushed()
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the stage; returns its exit status."""
     options = parse_model_options("align.py", __doc__, argv, with_systems=False)
+    return in_one_line("align.py", lambda: in_folder(options))
+
+
+def in_folder(options: ModelOptions) -> int:
+    """The stage, while nobody else writes to its folders.
+
+    Raises:
+        ValueError, OSError: they cannot be used, or not be written to.
+    """
+    folder = options.exp_dir / "fa"
+    outputs = [folder / "model.safetensors", folder / "training.json"]
+    outputs += [folder / f"cuts_{split}.jsonl.gz" for split in SPLITS]
+    with stage_folder("3 align", options.exp_dir, outputs, reads=[options.data_dir]):
+        return align(options)
+
+
+def align(options: ModelOptions) -> int:
+    """Align the cuts of all splits; returns the exit status of the stage."""
     folder = options.exp_dir / "fa"
     report = StageReport(stage="3 align", folder=options.exp_dir)
     try:

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentParser, Namespace
 from jsonargparse.typing import PositiveInt
 
-from mlvae.data.features import compute_fbank
+from mlvae.data.features import compute_fbank, written_files
 from mlvae.program import start_program
-from mlvae.stage import StageReport, log
+from mlvae.stage import StageReport, in_one_line, log, stage_folder
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,21 +34,35 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="go on where a recording is in several of train, valid and test",
     )
     args = parser.parse_args(argv)
+    return in_one_line("fbank.py", lambda: fbank(args))
+
+
+def fbank(args: Namespace) -> int:
+    """The stage with its options.
+
+    Raises:
+        ValueError, OSError: the folder cannot be used, or not be written to.
+    """
     torch.set_num_threads(1)  # one cut is too small to share among threads
     report = StageReport(stage="1 fbank", folder=args.data_dir)
-    try:
-        counts = compute_fbank(
-            args.data_dir,
-            report,
-            num_jobs=args.num_jobs,
-            allow_commands=args.allow_commands,
-            allow_shared=args.allow_shared_recordings,
-        )
-    except ValueError as error:
-        if report.skipped:
-            report.finish()
-        print(f"fbank.py: {error}", file=sys.stderr)
-        return 1
+    with stage_folder(report.stage, args.data_dir, written_files(args.data_dir)):
+        try:
+            counts = compute_fbank(
+                args.data_dir,
+                report,
+                num_jobs=args.num_jobs,
+                allow_commands=args.allow_commands,
+                allow_shared=args.allow_shared_recordings,
+            )
+        except ValueError:
+            if report.skipped:
+                report.finish()
+            raise
+        return finish(report, counts)
+
+
+def finish(report: StageReport, counts: dict[str, int]) -> int:
+    """Write and print what was done; the exit status."""
     status = report.finish()
     for split, count in counts.items():
         if count == 0:

@@ -6,16 +6,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from options import parse_model_options
+from options import ModelOptions, parse_model_options
 
 from mlvae.config import load_config
 from mlvae.data.dataset import UnitDataset, load_cuts, usable_cuts
 from mlvae.data.manifests import write_manifest
 from mlvae.data.units import UnitTable
 from mlvae.device import denormals_flushed, select_device
+from mlvae.made import Record
 from mlvae.program import start_program
-from mlvae.report.textgrid import write_textgrid
-from mlvae.stage import StageReport
+from mlvae.report.textgrid import textgrid_paths, write_textgrids
+from mlvae.stage import StageReport, in_one_line, stage_folder
 from mlvae.systems import SYSTEMS, Localizer, check_systems
 
 TIERS = ["fa", "mlvae", "mlvae_heard"]
@@ -25,9 +26,24 @@ TIERS = ["fa", "mlvae", "mlvae_heard"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the stage; returns its exit status."""
     options = parse_model_options("localize.py", __doc__, argv)
+    return in_one_line("localize.py", lambda: in_folder(options))
+
+
+def in_folder(options: ModelOptions) -> int:
+    """The stage, while nobody else writes to its folders.
+
+    Raises:
+        ValueError, OSError: they cannot be used, or not be written to.
+    """
+    check_systems(options.systems)
+    with stage_folder("5 localize", options.exp_dir, reads=[options.data_dir]):
+        return localize(options)
+
+
+def localize(options: ModelOptions) -> int:
+    """Localise with the systems in turn; returns the exit status of the stage."""
     report = StageReport(stage="5 localize", folder=options.exp_dir)
     try:
-        check_systems(options.systems)
         config = load_config(options.config, options.systems)
         device = select_device(options.device)
         table = UnitTable.load(options.data_dir / "units" / "tokens.txt")
@@ -43,26 +59,29 @@ def main(argv: Sequence[str] | None = None) -> int:
                 if not (folder / "training.json").is_file():
                     raise ValueError(f"{name} is not trained to its end: run stage 4 (train)")
                 localizers.update(kind.load(name, config, cuts, dataset, folder, device))
+        for name in localizers:  # before the work
+            record, folder = Record.begin(options.exp_dir), options.exp_dir / name
+            record.check([folder / "cuts_test.jsonl.gz"])
+            record.check(textgrid_paths(cuts.ids, folder / "textgrids").values())
         short: dict[str, list[str]] = {}
+        unwritten: dict[str, str] = {}
         for name, localizer in localizers.items():
             localized, too_short = localizer(cuts)
             for cut_id in too_short:
                 short.setdefault(cut_id, []).append(name)
             folder = options.exp_dir / name
             write_manifest(folder / "cuts_test.jsonl.gz", localized)
-            wanted = {folder / "textgrids" / f"{cut.id}.TextGrid": cut for cut in localized}
-            for earlier in set((folder / "textgrids").glob("*.TextGrid")) - wanted.keys():
-                earlier.unlink()  # of a cut that has no answer any more
-            for path, cut in wanted.items():
-                write_textgrid(cut, path, TIERS)
+            unwritten.update(write_textgrids(localized, folder / "textgrids", TIERS))
     except (ValueError, OSError) as error:
         if report.skipped:
             report.finish()
         print(f"localize.py: {error}", file=sys.stderr)
         return 1
-    report.done(len(cuts) - len(short))
+    report.done(len(cuts) - len(short.keys() | unwritten.keys()))
     for cut_id, names in short.items():
         report.skip(cut_id, f"too short for its units in {', '.join(names)}")
+    for cut_id in unwritten.keys() - short.keys():
+        report.skip(cut_id, f"no TextGrid: {unwritten[cut_id]}")
     return report.finish()
 
 

@@ -14,6 +14,7 @@ from jsonargparse.typing import PositiveInt
 from mlvae.device import Seed
 from mlvae.program import start_program
 from mlvae.score.experiment import score_experiment
+from mlvae.stage import in_one_line
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,18 +39,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="test utterance in the picture (default: the first with a mismatch and 5 units)",
     )
     options = parser.parse_args(argv)
-    try:
-        return score_experiment(
+    return in_one_line(
+        "score.py",
+        lambda: score_experiment(
             options.data_dir,
             options.exp_dir,
             seed=options.seed,
             num_resamples=options.num_resamples,
             cluster=options.cluster,
             utterance=options.utterance,
-        )
-    except (FileNotFoundError, ValueError) as error:
-        print(f"score.py: {error}", file=sys.stderr)
-        return 1
+        ),
+    )
 
 
 if __name__ == "__main__":

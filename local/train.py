@@ -16,10 +16,12 @@ from mlvae.data.manifests import write_json
 from mlvae.data.units import UnitTable
 from mlvae.device import denormals_flushed
 from mlvae.em import distributed
+from mlvae.made import remove_made
 from mlvae.program import start_program
+from mlvae.report.learning import FILE as CURVES
 from mlvae.report.learning import write_learning_curves
-from mlvae.stage import StageReport, log
-from mlvae.systems import SYSTEMS, check_systems
+from mlvae.stage import StageReport, in_one_line, log, stage_folder
+from mlvae.systems import MADE_BY_SYSTEMS, SYSTEMS, check_systems
 
 
 @denormals_flushed()
@@ -30,15 +32,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit status.
     """
     options = parse_model_options("train.py", __doc__, argv, trains=True)
-    try:
-        with contextlib.ExitStack() as stack:
-            group = distributed.process_group(options.device, options.num_processes)
-            device = stack.enter_context(group)
-            stack.enter_context(distributed.quiet_unless_main())
-            return train_systems(options, device)
-    except (ValueError, OSError) as error:
-        print(f"train.py: {error}", file=sys.stderr)
-        return 1
+    return in_one_line("train.py", lambda: train_together(options))
+
+
+def train_together(options: ModelOptions) -> int:
+    """The stage in each process; the first one's keeps others from the folders.
+
+    Raises:
+        ValueError, OSError: the systems cannot be trained, or the folders not be used.
+    """
+    check_systems(options.systems)
+    outputs = [
+        options.exp_dir / name / file
+        for name in options.systems
+        for file in (*MADE_BY_SYSTEMS, "training.json", CURVES)
+    ]
+    with contextlib.ExitStack() as stack:
+        group = distributed.process_group(options.device, options.num_processes)
+        device = stack.enter_context(group)
+        stack.enter_context(distributed.quiet_unless_main())
+        if distributed.is_main():
+            stack.enter_context(
+                stage_folder("4 train", options.exp_dir, outputs, reads=[options.data_dir])
+            )
+        return train_systems(options, device)
 
 
 def train_systems(options: ModelOptions, device: torch.device) -> int:
@@ -67,7 +84,7 @@ def train_systems(options: ModelOptions, device: torch.device) -> int:
                 continue
             if main:
                 # It stands for a training that has come to its end.
-                (folder / "training.json").unlink(missing_ok=True)
+                remove_made(folder / "training.json")
             training = kind.train(name, config, train, valid, dataset, folder, device, options.seed)
             if not main:
                 continue

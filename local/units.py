@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentParser, Namespace
 from jsonargparse.typing import PositiveInt
 from lhotse import CutSet
 
@@ -27,7 +27,7 @@ from mlvae.data.pieces import (
 )
 from mlvae.data.units import count_units, save_units
 from mlvae.program import start_program
-from mlvae.stage import StageReport, log
+from mlvae.stage import StageReport, in_one_line, log, stage_folder
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,20 +41,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="of words, where the corpus's units are pieces",
     )
     args = parser.parse_args(argv)
+    return in_one_line("units.py", lambda: units(args))
+
+
+def units(args: Namespace) -> int:
+    """The stage with its options.
+
+    Raises:
+        ValueError, OSError: the folder cannot be used, or not be written to.
+    """
     report = StageReport(stage="2 units", folder=args.data_dir)
-    try:
+    outputs = [args.data_dir / "units" / name for name in ("tokens.txt", "priors.json")]
+    if unit_of_corpus(args.data_dir) == "bpe":
+        outputs.append(args.data_dir / "units" / "pieces.model")
+        outputs += [args.data_dir / "fbank" / f"cuts_{split}.jsonl.gz" for split in SPLITS]
+    with stage_folder(report.stage, args.data_dir, outputs):
         cuts = {s: load_cuts(args.data_dir / "fbank" / f"cuts_{s}.jsonl.gz") for s in SPLITS}
         if unit_of_corpus(args.data_dir) == "bpe":
             cuts = make_pieces(cuts, args.data_dir, args.num_pieces, report)
         counts = count_units(cuts["train"])
         table = save_units(args.data_dir / "units", counts)
-    except ValueError as error:
-        print(f"units.py: {error}", file=sys.stderr)
-        return 1
-    for split in SPLITS:  # names the cuts whose units training text never has
-        report.done(len(usable_cuts(cuts[split], table, report)))
-    log(f"stage 2 units: {len(table)} units, {sum(counts.values())} in the training text")
-    return report.finish()
+        for split in SPLITS:  # names the cuts whose units training text never has
+            report.done(len(usable_cuts(cuts[split], table, report)))
+        log(f"stage 2 units: {len(table)} units, {sum(counts.values())} in the training text")
+        return report.finish()
 
 
 def unit_of_corpus(data_dir: Path) -> str:

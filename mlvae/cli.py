@@ -85,8 +85,10 @@ def _graph(options: argparse.Namespace) -> int:
     if not units:
         raise ValueError("--units holds no unit")
     from mlvae.fsa.draw import draw_graph
+    from mlvae.made import atomic_path
 
-    draw_graph(units, options.svg, options.form, topology=options.topology)
+    with atomic_path(options.svg) as temporary:
+        draw_graph(units, temporary, options.form, topology=options.topology)
     print(options.svg)
     return 0
 

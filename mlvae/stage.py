@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 from tqdm import tqdm
+
+from mlvae.lock import folder_lock
+from mlvae.made import Record, WriteError, atomic_path, replaced_folder, writing
+
+SKIPPED = "skipped.jsonl"
 
 _Item = TypeVar("_Item")
 
@@ -36,21 +42,105 @@ def progress(
     )
 
 
-@contextlib.contextmanager
-def atomic_path(path: Path) -> Iterator[Path]:
-    """Give a temporary sibling of ``path`` that replaces it when the block succeeds.
+def in_one_line(program: str, work: Callable[[], int]) -> int:
+    """Do the work of a program; what a user can mend ends it with a line on standard error.
 
-    The temporary name keeps all suffixes, because writers choose their format (``.jsonl.gz``) by
-    them. After an error the temporary file is removed and ``path`` is what it was before.
+    Args:
+        program: name at the beginning of the line.
+        work: returns the exit status.
+
+    Returns:
+        That status, or 1 after a `ValueError` or an `OSError`.
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
     try:
-        yield temporary
-        os.replace(temporary, path)
+        return work()
+    except (ValueError, OSError) as error:
+        print(f"{program}: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+        return 1
+
+
+@contextlib.contextmanager
+def stage_folder(
+    stage: str, folder: Path, outputs: Iterable[Path] = (), reads: Iterable[Path] = ()
+) -> Iterator[Record]:
+    """Have a folder to write to, and see before any work that it can be written.
+
+    Nobody else writes to the folder during the block, or to what is read. What a killed run has
+    left is removed.
+
+    Args:
+        stage: what runs.
+        folder: it is made where it is not there.
+        outputs: files that the block writes, or replaces, besides ``skipped.jsonl``.
+        reads: folders that others must not write to meanwhile.
+
+    Yields:
+        The record of the folder.
+
+    Raises:
+        FolderInUseError: somebody else uses one of the folders.
+        InTheWayError: where an output goes lies something that was not made here.
+        WriteError: the folder cannot be written to, or the disk is full.
+    """
+    folder = Path(folder)
+    check_writable(folder)
+    is_new = not folder.exists()
+    with writing(folder):
+        Path(os.path.realpath(folder)).mkdir(parents=True, exist_ok=True)
+    try:
+        with contextlib.ExitStack() as stack:
+            alone = stack.enter_context(folder_lock(folder, stage))
+            for other in reads:
+                if os.path.realpath(other) != os.path.realpath(folder):
+                    stack.enter_context(folder_lock(other, stage, shared=True))
+            record = Record.begin(folder)
+            if alone:
+                stack.callback(record.tidy)
+                record.remove_left_overs()
+            outputs = [folder / SKIPPED, *outputs]
+            record.check(outputs)
+            for path in outputs:
+                check_writable(path.parent)
+            yield record
     finally:
-        temporary.unlink(missing_ok=True)
+        if is_new:
+            with contextlib.suppress(OSError):  # something was written
+                folder.rmdir()
+
+
+@contextlib.contextmanager
+def made_tree(folder: Path, stage: str, marker: str) -> Iterator[Path]:
+    """Make a folder of files anew, which has a lock and a record of its own.
+
+    Args:
+        folder: see `mlvae.made.replaced_folder`, also for errors.
+        stage: what runs.
+        marker: a file in it that says that it is whole.
+
+    Yields:
+        An empty folder, absolute, for its files.
+    """
+    with stage_folder(stage, folder) as record, replaced_folder(folder, record, marker) as fresh:
+        yield fresh
+
+
+def check_writable(folder: Path) -> None:
+    """Check that files can be written to a folder, or to where it is to be made.
+
+    Raises:
+        WriteError: they cannot; or the disk is full.
+    """
+    place = Path(os.path.realpath(folder))
+    while not os.path.lexists(place):
+        place = place.parent
+    if not place.is_dir():
+        raise WriteError(folder, NotADirectoryError(f"{place} is not a folder"))
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise WriteError(folder, PermissionError(f"{place} is read-only, or somebody else's"))
+    disk = os.statvfs(place)
+    free = disk.f_bfree if os.geteuid() == 0 else disk.f_bavail
+    if (disk.f_blocks and not free) or (disk.f_files and not disk.f_ffree):
+        raise WriteError(folder, OSError(os.strerror(errno.ENOSPC)))
 
 
 @dataclass
@@ -90,7 +180,7 @@ class StageReport:
         Returns:
             0, or 1 when not a single item was done.
         """
-        path = Path(self.folder) / "skipped.jsonl"
+        path = Path(self.folder) / SKIPPED
         others: list[str] = []
         if path.exists():
             # Not splitlines: names of files may hold what Unicode takes for the end of a line.

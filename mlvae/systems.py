@@ -23,6 +23,7 @@ from mlvae.em.calibration import choose_scale
 from mlvae.em.checkpoint import load_model, save_model
 from mlvae.em.estep import search_compiler
 from mlvae.localize import localize
+from mlvae.made import remove_made
 from mlvae.nn import MlVae
 from mlvae.stage import log
 from mlvae.tiers import with_units
@@ -100,7 +101,7 @@ def train_system(
         setup,
     )
     # Edges of another run must not be taken for those of this one if it is killed.
-    (folder / "edges.safetensors").unlink(missing_ok=True)
+    remove_made(folder / "edges.safetensors")
     training = trainer.fit()
     if not distributed.is_main():
         return training
@@ -289,6 +290,9 @@ class SystemKind:
     load: Callable[..., dict[str, Localizer]]
     together: bool = False
 
+
+#: Files that training a system writes to its folder, whichever it is.
+MADE_BY_SYSTEMS = ("checkpoint.safetensors", "model.safetensors", "edges.safetensors")
 
 _ML_VAE = SystemKind(train_system, load_localizers, together=True)
 

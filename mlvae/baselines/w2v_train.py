@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from lhotse import CutSet
 from lhotse.cut import Cut
 from torch import nn
-from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 from mlvae.baselines.ctc import BLANK, fewest_frames
@@ -30,6 +29,8 @@ from mlvae.em.checkpoint import (
     save_checkpoint,
     save_model,
 )
+from mlvae.em.scalars import ScalarWriter
+from mlvae.made import remove_made
 from mlvae.stage import log
 
 NO_WEIGHTS = "no weights at hand"
@@ -144,7 +145,7 @@ class FineTuner:
             log(f"w2v-ctc: going on after epoch {progress['epoch']} of {self.config.epochs}")
         self.folder.mkdir(parents=True, exist_ok=True)
         purge_step = progress["epoch"] + 1
-        with SummaryWriter(self.folder / "tensorboard", purge_step=purge_step) as writer:
+        with ScalarWriter(self.folder / "tensorboard", purge_step=purge_step) as writer:
             while progress["epoch"] < self.config.epochs:
                 began = time.monotonic()
                 scalars = {
@@ -241,18 +242,16 @@ class FineTuner:
         return self.table.ids(canonical_units(cut), cut.id)
 
     def _remove_left_overs(self, identity: str) -> None:
-        """Remove half-written files of a killed run, and the results of another run.
+        """Remove the results of another run.
 
         Raises:
             ValueError: the best model of this run is gone, or a file is damaged.
         """
-        for left_over in self.folder.glob(".tmp-*"):
-            left_over.unlink()
         checkpoint = self.folder / CHECKPOINT
         if checkpoint.exists() and read_metadata(checkpoint).get("identity") != identity:
             log(f"{checkpoint} is of another seed, configuration or corpus: starting afresh")
-            (self.folder / MODEL).unlink(missing_ok=True)
-            checkpoint.unlink()
+            remove_made(self.folder / MODEL)
+            remove_made(checkpoint)
         if checkpoint.exists() and not (self.folder / MODEL).exists():
             raise ValueError(
                 f"{checkpoint} is there without {MODEL}, its best epoch: move it away to start "

@@ -20,6 +20,8 @@ from lhotse.audio import AudioSource
 from lhotse.augmentation import AudioTransform, Resample, Speed, Tempo
 from lhotse.utils import compute_num_samples, perturb_num_samples
 
+from mlvae.made import writing
+
 LARGEST_SAMPLE = 2.0**31
 """Of integers of 32 bits, which some programs write as floats without scaling them."""
 #: What soundfile raises for a file that it cannot read, and for one that is called ``.raw``.
@@ -253,8 +255,19 @@ def write_wav(path: Path, samples: np.ndarray, sampling_rate: int) -> None:
     Samples that came from a 16-bit file are written back bit by bit the same.
     """
     scaled = np.rint(samples.astype(np.float64) * 32768.0)
-    pcm = np.clip(scaled, -32768, 32767).astype(np.int16)
-    soundfile.write(str(path), pcm, sampling_rate, subtype="PCM_16", format="WAV")
+    write_pcm(path, np.clip(scaled, -32768, 32767).astype(np.int16), sampling_rate)
+
+
+def write_pcm(path: Path, samples: np.ndarray, sampling_rate: int) -> None:
+    """Write samples (num_samples,) int16 as a mono wav file.
+
+    Raises:
+        WriteError: it cannot be written.
+    """
+    content = io.BytesIO()  # libsndfile does not say why it cannot write a file
+    soundfile.write(content, samples, sampling_rate, subtype="PCM_16", format="WAV")
+    with writing(path):
+        Path(path).write_bytes(content.getvalue())
 
 
 def _one_line(error: Exception) -> str:

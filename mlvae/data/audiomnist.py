@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import tarfile
 import tempfile
 from dataclasses import replace
@@ -17,6 +16,7 @@ from lhotse import RecordingSet
 from lhotse.recipes.audio_mnist import AUDIO_MNIST_URL, download_audio_mnist, prepare_audio_mnist
 
 from mlvae.data.clips import Pair, SkipReport, parse_clip_id, usable_clips, wav_files
+from mlvae.stage import stage_folder
 
 NUM_RECORDINGS = 50
 SAMPLING_RATE = 16000
@@ -38,18 +38,22 @@ def download_audiomnist(target_dir: Path) -> Path:
         The corpus folder, for `prepare_audiomnist`.
 
     Raises:
+        ValueError: if somebody else downloads it, or something else is in the way.
         OSError: if the download fails.
     """
     target_dir = Path(target_dir)
     corpus_dir = target_dir / "AudioMNIST"
-    if corpus_dir.is_dir():  # lhotse gives the folder this name when it is complete
+    if corpus_dir.is_dir():
         return corpus_dir
-    shutil.rmtree(target_dir / "AudioMNIST-master", ignore_errors=True)
-    try:
-        # From the start: GitHub sends archives whole, one continued after a kill would be broken.
-        return download_audio_mnist(target_dir, force_download=True)
-    except (OSError, EOFError, tarfile.TarError) as error:
-        raise OSError(f"download of {AUDIO_MNIST_URL} failed: {error}") from error
+    folder = stage_folder("0 prepare", target_dir, [corpus_dir])
+    with folder as record, record.scratch(target_dir) as scratch:
+        try:
+            # From the start: GitHub sends archives whole, one continued would be broken.
+            unpacked = download_audio_mnist(scratch)
+        except (OSError, EOFError, tarfile.TarError) as error:
+            raise OSError(f"download of {AUDIO_MNIST_URL} failed: {error}") from error
+        os.replace(unpacked, corpus_dir)
+    return corpus_dir
 
 
 def official_split(speaker: str, index: int) -> str:

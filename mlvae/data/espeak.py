@@ -11,7 +11,6 @@ import importlib.util
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -19,8 +18,8 @@ from pathlib import Path
 
 from mlvae.data.clips import DIGIT_WORDS, Pair, SkipReport, digit_manifests, usable_clips
 from mlvae.data.espeak_voice import SpokenClip, VoiceWork, process_environment
-from mlvae.data.manifests import write_json
-from mlvae.stage import progress
+from mlvae.made import Record
+from mlvae.stage import made_tree, progress
 
 VOICES = {
     "us-m1": "en-us+m1",
@@ -45,6 +44,8 @@ VOICES = {
 NUM_RECORDINGS = 20
 SAMPLING_RATE = 16000
 """Of the mismatch corpus; the clips keep espeak-ng's own rate, 22050 Hz."""
+
+MARKER = "synthesis.json"
 
 _PROTOCOL = 1  # to be raised with every change that makes other clips of the same seed
 
@@ -82,21 +83,21 @@ def synthesize_clips(
     """Write ``clips_dir/<speaker>/<digit>_<speaker>_<index>.wav``, unless they are there already.
 
     Every voice has a fresh process, so that the same seed gives the same files (see
-    `mlvae.data.espeak_voice`). The folder appears when it is complete.
+    `mlvae.data.espeak_voice`). The file `MARKER` comes last, and says what they were made with.
 
     Args:
-        clips_dir: folder to make; one that was made with other options is replaced.
+        clips_dir: folder to make; what was made there with other options is replaced.
         seed: of everything that varies.
         voices: espeak-ng's voice by speaker name; default `VOICES`.
         num_recordings: clips of each digit by each speaker.
         num_jobs: processes at a time; default: one for each core.
 
     Raises:
-        ValueError: if the extra ``synthesis`` is not installed, or if the folder holds something
-            else.
-        RuntimeError: if espeak-ng fails.
+        ValueError: if the extra ``synthesis`` is not installed, somebody else uses the folder, or
+            it holds something else.
+        RuntimeError: if espeak-ng fails; OSError: if nothing can be written.
     """
-    clips_dir = Path(clips_dir).resolve()  # where it is a link, the folder behind it is replaced
+    clips_dir = Path(clips_dir)
     voices = voices or VOICES
     made_with = {
         "protocol": _PROTOCOL,
@@ -104,28 +105,25 @@ def synthesize_clips(
         "voices": voices,
         "num_recordings": num_recordings,
     }
-    record = clips_dir / "synthesis.json"
-    if record.is_file() and json.loads(record.read_text(encoding="utf-8")) == made_with:
+    marker = clips_dir / MARKER
+    if marker.is_file() and json.loads(marker.read_text(encoding="utf-8")) == made_with:
         return
-    if clips_dir.exists() and not record.is_file() and any(clips_dir.iterdir()):
-        raise ValueError(f"{clips_dir} holds files that were not synthesised here, left untouched")
+    Record(clips_dir).check_tree(clips_dir)
     if importlib.util.find_spec("espeakng_loader") is None:
         raise ValueError(
             "the espeak corpus needs the extra `synthesis`: pip install espeakng-loader"
         )
-    fresh = clips_dir.with_name(f".tmp-{clips_dir.name}")
-    shutil.rmtree(fresh, ignore_errors=True)
-    works = [
-        VoiceWork(voice, seed, str(fresh.resolve()), _clips_of(speaker, seed, num_recordings))
-        for speaker, voice in voices.items()
-    ]
-    with ThreadPoolExecutor(num_jobs or os.cpu_count() or 1) as pool:
-        done = pool.map(_run, works)
-        for _ in progress(done, "synthesise", "voice", len(works)):
-            pass
-    write_json(fresh / "synthesis.json", made_with)
-    shutil.rmtree(clips_dir, ignore_errors=True)
-    fresh.rename(clips_dir)
+    with made_tree(clips_dir, "0 prepare", MARKER) as fresh:
+        works = [
+            VoiceWork(voice, seed, str(fresh), _clips_of(speaker, seed, num_recordings))
+            for speaker, voice in voices.items()
+        ]
+        with ThreadPoolExecutor(num_jobs or os.cpu_count() or 1) as pool:
+            done = pool.map(_run, works)
+            for _ in progress(done, "synthesise", "voice", len(works)):
+                pass
+        text = json.dumps(made_with, ensure_ascii=False, indent=2) + "\n"
+        (fresh / MARKER).write_text(text, encoding="utf-8")
 
 
 def _run(work: VoiceWork) -> None:

@@ -20,9 +20,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-import soundfile
 
 import mlvae
+from mlvae.data.audio import write_pcm
+from mlvae.made import writing
 
 TRIM_THRESHOLD = 150 / 32768
 """Edges below this amplitude are cut off, after scaling to the clip's level."""
@@ -157,8 +158,9 @@ def speak(work: VoiceWork) -> None:
         samples = voice.say(clip.text, clip.rate, clip.pitch, clip.pitch_range)
         pcm = np.clip(np.rint(finish_clip(samples, clip) * 32768), -32768, 32767)
         path = Path(work.folder) / clip.path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        soundfile.write(str(path), pcm.astype(np.int16), voice.sampling_rate, subtype="PCM_16")
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_pcm(path, pcm.astype(np.int16), voice.sampling_rate)
 
 
 if __name__ == "__main__":

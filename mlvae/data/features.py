@@ -47,6 +47,7 @@ from mlvae.data.manifests import (
     shown_id,
     write_manifest,
 )
+from mlvae.made import remove_made
 from mlvae.stage import atomic_path, log, progress
 
 NUM_MEL_BINS = 40
@@ -125,6 +126,12 @@ def _workers(num_jobs: int) -> Iterator[Callable]:
         yield partial(pool.map, chunksize=16)
 
 
+def written_files(data_dir: Path) -> list[Path]:
+    """What `compute_fbank` writes."""
+    names = ("feats_{}.lca", "cuts_{}.jsonl.gz")
+    return [Path(data_dir) / "fbank" / name.format(split) for split in SPLITS for name in names]
+
+
 def compute_fbank(
     data_dir: Path,
     report: SkipReport,
@@ -150,8 +157,9 @@ def compute_fbank(
         Number of cuts with features, by split.
 
     Raises:
-        ValueError: if the corpus folder has not been prepared, a manifest is damaged, or splits
-            share recordings.
+        ValueError: if the corpus folder has not been prepared, a manifest is damaged, splits share
+            recordings, or something that was not made here is in the way.
+        OSError: if something cannot be written; names it.
     """
     data_dir = Path(data_dir).resolve()
     sampling_rate, units_come_later = _corpus(data_dir / "corpus.json")
@@ -162,8 +170,6 @@ def compute_fbank(
     if not allow_shared:
         check_recordings_apart(cuts)
     folder = data_dir / "fbank"
-    for left_over in folder.glob(".tmp-*"):
-        left_over.unlink()  # of a run that was killed
     work = partial(_extract_or_reason, sampling_rate=sampling_rate, allow_commands=allow_commands)
     manifests = {split: folder / f"cuts_{split}.jsonl.gz" for split in SPLITS}
     before = _digests_before(manifests.values())
@@ -189,7 +195,7 @@ def compute_fbank(
                 "from 3 on have made is of the former"
             )
         for manifest in manifests.values():
-            manifest.unlink(missing_ok=True)  # they belong to the features that are replaced now
+            remove_made(manifest)  # they belong to the features that are replaced now
     for split in SPLITS:
         write_manifest(manifests[split], made[split])
         report.done(len(made[split]))

@@ -6,14 +6,13 @@ Mono, 8 kHz, near-silent edges trimmed. https://github.com/Jakobovski/free-spoke
 from __future__ import annotations
 
 import os
-import shutil
 import tarfile
 from pathlib import Path
 
 from lhotse.utils import resumable_download
 
 from mlvae.data.clips import Pair, SkipReport, digit_manifests, usable_clips, wav_files
-from mlvae.stage import StageReport
+from mlvae.stage import StageReport, stage_folder
 
 FSDD_URL = (
     "https://github.com/Jakobovski/free-spoken-digit-dataset/archive/refs/tags/v1.0.10.tar.gz"
@@ -22,42 +21,39 @@ NUM_RECORDINGS = 50
 SAMPLING_RATE = 8000
 
 
-def download_fsdd(target_dir: Path, force_download: bool = False) -> Path:
+def download_fsdd(target_dir: Path) -> Path:
     """Download and unpack the corpus; what is already there is used.
 
     Args:
         target_dir: where the folder ``free-spoken-digit-dataset`` goes.
-        force_download: download it even if it is there.
 
     Returns:
         The folder with the recordings, for `prepare_fsdd`.
 
     Raises:
+        ValueError: if somebody else downloads it, or something else is in the way.
         OSError: if the download fails, or what came cannot be unpacked.
     """
     target_dir = Path(target_dir)
-    target_dir.mkdir(parents=True, exist_ok=True)
     corpus_dir = target_dir / "free-spoken-digit-dataset"
-    if corpus_dir.is_dir() and not force_download:
+    if corpus_dir.is_dir():
         return corpus_dir / "recordings"
-    archive = target_dir / "free-spoken-digit-dataset.tar.gz"
-    unpacked = target_dir / ".tmp-free-spoken-digit-dataset"
-    shutil.rmtree(unpacked, ignore_errors=True)
-    recordings = unpacked / "recordings"
-    recordings.mkdir(parents=True)
-    try:
-        # From the start: GitHub sends archives whole, one continued after a kill would be broken.
-        resumable_download(FSDD_URL, archive, force_download=True)
-        with tarfile.open(archive) as tar:
-            for member in tar:
-                if member.isfile() and _is_recording(member.name):
-                    content = tar.extractfile(member).read()
-                    (recordings / Path(member.name).name).write_bytes(content)
-    except (OSError, EOFError, tarfile.TarError) as error:
-        raise OSError(f"download of {FSDD_URL} failed: {error}") from error
-    shutil.rmtree(corpus_dir, ignore_errors=True)
-    os.replace(unpacked, corpus_dir)
-    archive.unlink()
+    folder = stage_folder("0 prepare", target_dir, [corpus_dir])
+    with folder as record, record.scratch(target_dir) as scratch:
+        archive, unpacked = scratch / "archive.tar.gz", scratch / "unpacked"
+        recordings = unpacked / "recordings"
+        recordings.mkdir(parents=True)
+        try:
+            # From the start: GitHub sends archives whole, one continued would be broken.
+            resumable_download(FSDD_URL, archive)
+            with tarfile.open(archive) as tar:
+                for member in tar:
+                    if member.isfile() and _is_recording(member.name):
+                        content = tar.extractfile(member).read()
+                        (recordings / Path(member.name).name).write_bytes(content)
+        except (OSError, EOFError, tarfile.TarError) as error:
+            raise OSError(f"download of {FSDD_URL} failed: {error}") from error
+        os.replace(unpacked, corpus_dir)
     return corpus_dir / "recordings"
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import random
-import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from lhotse.supervision import AlignmentItem
 from mlvae.data.audio import AudioError, read_cut, write_wav
 from mlvae.data.clips import DIGIT_WORDS, SourceClip, file_recording
 from mlvae.data.manifests import SPLITS, write_json, write_manifest
+from mlvae.made import Record, path_of_id, remove_made, replaced_folder
 from mlvae.stage import progress
 
 MISMATCH_RATE = 0.201
@@ -170,6 +170,15 @@ class _Deck:
         return hand
 
 
+def written_files(data_dir: Path) -> list[Path]:
+    """What `build_mismatch_corpus` writes besides the folder ``wav``; what others need comes last.
+
+    They are written in this order, and removed in the other.
+    """
+    manifests = [data_dir / "manifests" / f"cuts_{split}.jsonl.gz" for split in SPLITS]
+    return [*manifests, data_dir / "truth.jsonl.gz", data_dir / "corpus.json"]
+
+
 def build_mismatch_corpus(
     clips: Sequence[SourceClip], data_dir: Path, options: CorpusOptions
 ) -> dict[str, dict[str, float]]:
@@ -190,32 +199,31 @@ def build_mismatch_corpus(
         part of the truth, and only there.)
 
     Raises:
-        ValueError: as `plan_utterances`, and if a clip can no longer be read.
+        ValueError: as `plan_utterances`, and if a clip can no longer be read, or something that
+            was not made here is in the way.
+        OSError: if something cannot be written; names it.
     """
     data_dir = Path(data_dir).resolve()  # manifests must work from any folder
     plan = plan_utterances(clips, options.num_utterances, options.seed, options.mismatch_rate)
-    data_dir.mkdir(parents=True, exist_ok=True)
-    wav_dir = (data_dir / "wav").resolve()  # where it is a link, the folder behind it is replaced
-    fresh_dir = wav_dir.with_name(f".tmp-{wav_dir.name}")
-    shutil.rmtree(fresh_dir, ignore_errors=True)
+    record, wav_dir, files = Record.begin(data_dir), data_dir / "wav", written_files(data_dir)
+    record.check(files)
     cuts: dict[str, list[MonoCut]] = {split: [] for split in SPLITS}
     truth: list[SupervisionSegment] = []
-    for utterance in progress(plan, "join clips", "utt"):
-        samples, lengths = _join(utterance.clips, options.sampling_rate)
-        relative = Path(utterance.speaker) / f"{utterance.id}.wav"
-        (fresh_dir / relative).parent.mkdir(parents=True, exist_ok=True)
-        write_wav(fresh_dir / relative, samples, options.sampling_rate)
-        cuts[utterance.split].append(_cut(utterance, wav_dir / relative, sum(lengths), options))
-        truth.append(_truth(utterance, lengths, options.sampling_rate))
-
-    manifests = {split: data_dir / "manifests" / f"cuts_{split}.jsonl.gz" for split in SPLITS}
-    truth_path, corpus_path = data_dir / "truth.jsonl.gz", data_dir / "corpus.json"
-    for path in (corpus_path, truth_path, *manifests.values()):
-        path.unlink(missing_ok=True)
-    shutil.rmtree(wav_dir, ignore_errors=True)
-    fresh_dir.rename(wav_dir)
-    for split in SPLITS:
-        write_manifest(manifests[split], cuts[split])
+    with replaced_folder(wav_dir, record) as fresh_dir:
+        for utterance in progress(plan, "join clips", "utt"):
+            samples, lengths = _join(utterance.clips, options.sampling_rate)
+            name = f"{utterance.speaker}/{utterance.id}"
+            made = path_of_id(fresh_dir, name, ".wav")
+            made.parent.mkdir(parents=True, exist_ok=True)
+            write_wav(made, samples, options.sampling_rate)
+            path = path_of_id(wav_dir, name, ".wav")
+            cuts[utterance.split].append(_cut(utterance, path, sum(lengths), options))
+            truth.append(_truth(utterance, lengths, options.sampling_rate))
+        for path in reversed(files):
+            remove_made(path)
+    *manifests, truth_path, corpus_path = files
+    for path, split in zip(manifests, SPLITS):
+        write_manifest(path, cuts[split])
     write_manifest(truth_path, truth)
     counts = _counts(plan, cuts)
     write_json(

@@ -37,9 +37,12 @@ class TrainingState:
 
 
 def save_model(path: Path, module: nn.Module, metadata: dict[str, Any]) -> None:
-    """Write weights and buffers of a module, and JSON metadata, atomically."""
-    with atomic_path(path) as temporary:
-        save_file(_contiguous(module.state_dict()), temporary, {"json": json.dumps(metadata)})
+    """Write weights and buffers of a module, and JSON metadata, atomically.
+
+    Raises:
+        OSError: the file cannot be written; names it.
+    """
+    _write(path, module.state_dict(), metadata)
 
 
 def load_model(path: Path, module: nn.Module) -> dict[str, Any]:
@@ -86,6 +89,9 @@ def save_checkpoint(path: Path, state: TrainingState) -> None:
 
     The processes of a run call it together. The first writes; of the others, whose weights are the
     same, it has the states of their random generators, too.
+
+    Raises:
+        OSError: the file cannot be written; names it.
     """
     own = {"rng.cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
@@ -104,8 +110,15 @@ def save_checkpoint(path: Path, state: TrainingState) -> None:
             for key, value in values.items():
                 tensors[f"optimizer.{name}.{index}.{key}"] = torch.as_tensor(value)
     tensors.update({f"tensor.{name}": value for name, value in state.tensors.items()})
+    _write(path, tensors, state.progress)
+
+
+def _write(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, Any]) -> None:
     with atomic_path(path) as temporary:
-        save_file(_contiguous(tensors), temporary, {"json": json.dumps(state.progress)})
+        try:
+            save_file(_contiguous(tensors), temporary, {"json": json.dumps(metadata)})
+        except SafetensorError as error:  # of a full disk, too
+            raise OSError(str(error)) from error
 
 
 def load_checkpoint(path: Path, state: TrainingState) -> int:

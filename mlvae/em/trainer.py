@@ -9,7 +9,6 @@ from pathlib import Path
 
 import torch
 from lhotse import CutSet
-from torch.utils.tensorboard import SummaryWriter
 
 from mlvae.data.dataset import UnitDataset
 from mlvae.data.units import UnitTable
@@ -29,9 +28,11 @@ from mlvae.em.crossfit import CrossFitted
 from mlvae.em.estep import EStep
 from mlvae.em.joint import Joint
 from mlvae.em.reinforce import Reinforce
+from mlvae.em.scalars import ScalarWriter
 from mlvae.em.selection import corrupt_units, corrupted_f1
 from mlvae.em.settings import TrainConfig
 from mlvae.em.statistics import feature_std
+from mlvae.made import remove_made
 from mlvae.nn import MlVae
 from mlvae.stage import log
 
@@ -177,7 +178,7 @@ class Trainer:
             writer = None
             if main:
                 writer = stack.enter_context(
-                    SummaryWriter(self.folder / "tensorboard", purge_step=purge_step)
+                    ScalarWriter(self.folder / "tensorboard", purge_step=purge_step)
                 )
             while not self._finished(progress):
                 began = time.monotonic()
@@ -217,18 +218,16 @@ class Trainer:
         }
 
     def _remove_left_overs(self, checkpoint: Path) -> None:
-        """Remove half-written files of a killed run, and the results of another run.
+        """Remove the results of another run.
 
         Raises:
             ValueError: the best model of this run is gone, or a file is damaged.
         """
         model = self.folder / "model.safetensors"
-        for left_over in self.folder.glob(".tmp-*"):
-            left_over.unlink()
         if checkpoint.exists() and read_metadata(checkpoint).get("identity") != self.identity:
             log(f"{checkpoint} is of another seed, configuration or corpus: starting afresh")
-            model.unlink(missing_ok=True)
-            checkpoint.unlink()
+            remove_made(model)
+            remove_made(checkpoint)
         if checkpoint.exists() and not model.exists():
             raise ValueError(
                 f"{checkpoint} is there without {model.name}, its best iteration: move it away to "

@@ -19,6 +19,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jsonargparse import ArgumentParser
 
+from mlvae.made import Record
 from mlvae.score.table import format_count
 from mlvae.stage import atomic_path
 
@@ -207,11 +208,22 @@ def compose(template: Path, values: Mapping) -> str:
 
 
 def write_results(text: str, picture: Path, out: Path) -> None:
-    """Write RESULTS.md to ``out``, and the picture of one utterance beside it."""
+    """Write RESULTS.md to ``out``, and the picture of one utterance beside it.
+
+    Raises:
+        InTheWayError: there is something that was not composed, or was changed since.
+        OSError: they cannot be written; names the file.
+    """
+    check_place(out)
     with atomic_path(out) as temporary:
         temporary.write_text(text, encoding="utf-8")
     with atomic_path(out.parent / PICTURE) as temporary:
         shutil.copyfile(picture, temporary)
+
+
+def check_place(out: Path) -> None:
+    """Check that :func:`write_results` replaces nothing but its own; errors as there."""
+    Record.begin(out.parent).check([out, out.parent / PICTURE])
 
 
 def composer_parser(recipe: Path, doc: str, command: str) -> ArgumentParser:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from lhotse import MonoCut
+from lhotse import CutSet, MonoCut
 from lhotse.supervision import AlignmentItem
 from praatio.data_classes.interval_tier import IntervalTier
 from praatio.data_classes.point_tier import PointTier
 from praatio.data_classes.textgrid import Textgrid
 
-from mlvae.stage import atomic_path
+from mlvae.made import Record, path_of_id
+from mlvae.stage import atomic_path, log
 from mlvae.tiers import tier
 
 DELETED = "_deleted"
@@ -24,7 +27,55 @@ ROUNDING = 1.5e-6
 MAX_OVERHANG = 0.0101
 
 
-def write_textgrid(cut: MonoCut, path: Path, tiers: Sequence[str]) -> None:
+def textgrid_paths(cut_ids: Iterable[str], folder: Path) -> dict[str, Path]:
+    """By id of a cut its file in a folder; ids that cannot be names of files are left out."""
+    paths = {}
+    for cut_id in cut_ids:
+        with contextlib.suppress(ValueError):
+            paths[cut_id] = path_of_id(folder, cut_id, ".TextGrid")
+    return paths
+
+
+def write_textgrids(cuts: CutSet, folder: Path, tiers: Sequence[str]) -> dict[str, str]:
+    """Write a file for each cut, and remove those that were made for cuts which are not among them.
+
+    A file that was not made here, or was changed since, is neither replaced nor removed.
+
+    Args:
+        cuts: with the tiers.
+        folder: where to; a folder above has a record, see :class:`mlvae.made.Record`.
+        tiers: see :func:`write_textgrid`.
+
+    Returns:
+        By id of a cut without a file the reason.
+
+    Raises:
+        OSError: a file cannot be written; names it.
+    """
+    folder = Path(os.path.abspath(folder))
+    record = Record.begin(folder) if (found := Record.above(folder)) is None else found
+    paths = textgrid_paths(cuts.ids, folder)
+    wanted, changed = set(paths.values()), []
+    for path in (record.folder / name for name in record.names()):
+        if folder in path.parents and path not in wanted and os.path.lexists(path):
+            if record.is_ours(path):
+                record.remove(path)
+            else:
+                changed.append(path)
+    if changed:
+        log(f"{len(changed)} changed TextGrids of cuts without an answer stay, as {changed[0]}")
+    reasons = {}
+    for cut in cuts:
+        try:
+            write_textgrid(cut, path_of_id(folder, cut.id, ".TextGrid"), tiers, record)
+        except ValueError as error:
+            reasons[cut.id] = str(error)
+    return reasons
+
+
+def write_textgrid(
+    cut: MonoCut, path: Path, tiers: Sequence[str], record: Record | None = None
+) -> None:
     """Write tiers of a cut as a TextGrid file in long text form, UTF-8.
 
     Each tier becomes an interval tier of the same name from 0 to the cut's duration; stretches
@@ -37,6 +88,7 @@ def write_textgrid(cut: MonoCut, path: Path, tiers: Sequence[str]) -> None:
         cut: A cut with one supervision that has the tiers.
         path: The file; it is replaced whole or left alone.
         tiers: Names of the tiers, in the order from top to bottom.
+        record: The record above ``path``, where that is at hand.
 
     Raises:
         KeyError: The cut has no such tier.
@@ -51,7 +103,7 @@ def write_textgrid(cut: MonoCut, path: Path, tiers: Sequence[str]) -> None:
         if points:
             entries = [(time, " ".join(symbols)) for time, symbols in points.items()]
             grid.addTier(PointTier(name + DELETED, entries, 0.0, duration), reportingMode="error")
-    with atomic_path(path) as temporary:
+    with atomic_path(path, record) as temporary:
         grid.save(
             str(temporary),
             format="long_textgrid",

@@ -25,6 +25,7 @@ from mlvae.score.evaluation import Evaluation, evaluate
 from mlvae.score.example import check_example, draw_example
 from mlvae.score.systems import (
     COMPARED,
+    System,
     find_systems,
     find_unavailable,
     other_seeds,
@@ -34,9 +35,11 @@ from mlvae.score.systems import (
 from mlvae.score.table import format_table, heading
 from mlvae.score.truth import read_truth
 from mlvae.score.words import word_cuts, word_figures
-from mlvae.stage import StageReport, atomic_path, log
+from mlvae.stage import StageReport, atomic_path, log, stage_folder
 
 STAGE = "6 score"
+#: What is written to the folder of an experiment.
+MADE = ("results.json", "table.txt", "details.txt", "utterance.png", "reliability.png")
 
 
 def score_experiment(
@@ -71,12 +74,29 @@ def score_experiment(
     Raises:
         FileNotFoundError: An input is missing; names the stage that makes it.
         ValueError: Answers and truth are not of the same units, or ``utterance`` cannot be drawn;
-            names the utterance.
+            names the utterance. Somebody else uses the folder, or something that was not made here
+            is in the way.
+        OSError: Something cannot be written; names it.
     """
     for path in (data_dir / "corpus.json", data_dir / "truth.jsonl.gz"):
         if not path.exists():
             raise FileNotFoundError(f"{path} is missing; stage 0 (prepare) makes it")
     systems = find_systems(exp_dir)
+    outputs = [exp_dir / name for name in MADE]
+    outputs += [system.training_path(exp_dir).parent / learning.FILE for system in systems]
+    with stage_folder(STAGE, exp_dir, outputs, reads=[data_dir]):
+        return _score(data_dir, exp_dir, systems, seed, num_resamples, cluster, utterance)
+
+
+def _score(
+    data_dir: Path,
+    exp_dir: Path,
+    systems: list[System],
+    seed: int,
+    num_resamples: int,
+    cluster: str,
+    utterance: str | None,
+) -> int:
     corpus = json.loads((data_dir / "corpus.json").read_text(encoding="utf-8"))
     truth = read_truth(data_dir / "truth.jsonl.gz", split="test")
     check_example(truth, utterance)

@@ -19,10 +19,11 @@ from mlvae.data.clips import (
     source_clips,
     split_function,
 )
-from mlvae.data.mismatch import CorpusOptions, build_mismatch_corpus
+from mlvae.data.mismatch import CorpusOptions, build_mismatch_corpus, written_files
 from mlvae.device import Seed
+from mlvae.made import check_apart
 from mlvae.program import start_program
-from mlvae.stage import StageReport, log
+from mlvae.stage import StageReport, in_one_line, log, stage_folder
 
 TITLES = {
     "espeak": "Mismatch-espeak",
@@ -37,6 +38,24 @@ MODULES = {"espeak": espeak, "fsdd": fsdd, "audiomnist": audiomnist}
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the stage; returns its exit status."""
     args = parse(argv)
+    return in_one_line("prepare.py", lambda: in_folder(args))
+
+
+def in_folder(args: Namespace) -> int:
+    """The stage, while nobody else writes to its folder.
+
+    Raises:
+        ValueError, OSError: it cannot be used, or not be written to.
+    """
+    outputs, wav_dir = written_files(args.data_dir), args.data_dir / "wav"
+    check_apart(args.corpus_dir or args.download_dir, wav_dir, *outputs)
+    with stage_folder("0 prepare", args.data_dir, outputs) as record:
+        record.check_tree(wav_dir)
+        return prepare(args)
+
+
+def prepare(args: Namespace) -> int:
+    """Build the corpus; returns the exit status of the stage."""
     torch.set_num_threads(1)  # a clip is too small to share the resampling among threads
     report = StageReport(stage="0 prepare", folder=args.data_dir)
     try:

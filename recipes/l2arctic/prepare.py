@@ -10,19 +10,37 @@ from pathlib import Path
 from jsonargparse import ArgumentParser, Namespace
 from jsonargparse.typing import PositiveInt
 
-from mlvae.data.l2arctic.build import build_corpus
+from mlvae.data.l2arctic.build import build_corpus, written_files
 from mlvae.data.l2arctic.corpus import Listing, list_corpus
 from mlvae.data.l2arctic.options import CorpusOptions
 from mlvae.data.lexicon import Lexicon
 from mlvae.data.simulate import build as simulate
 from mlvae.device import Seed
+from mlvae.made import check_apart
 from mlvae.program import start_program
-from mlvae.stage import StageReport, log
+from mlvae.stage import StageReport, in_one_line, log, stage_folder
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the stage; returns its exit status."""
     args = parse(argv)
+    return in_one_line("prepare.py", lambda: in_folder(args))
+
+
+def in_folder(args: Namespace) -> int:
+    """The stage, while nobody else writes to its folder.
+
+    Raises:
+        ValueError, OSError: it cannot be used, or not be written to.
+    """
+    outputs = written_files(args.data_dir)
+    check_apart(args.corpus_dir or args.data_dir / "corpus", *outputs)
+    with stage_folder("0 prepare", args.data_dir, outputs):
+        return prepare(args)
+
+
+def prepare(args: Namespace) -> int:
+    """Build the corpus; returns the exit status of the stage."""
     report = StageReport(stage="0 prepare", folder=args.data_dir)
     try:
         simulated = args.corpus == "simulate"

@@ -13,6 +13,7 @@ from mlvae.data.dataset import load_cuts
 from mlvae.data.features import extract, fbank_extractor
 from mlvae.data.manifests import SPLITS, write_json, write_manifest
 from tests.data.conftest import load_script, sine
+from tests.left_overs import of_a_harder_kill
 
 fbank = load_script("local/fbank.py")
 
@@ -144,6 +145,6 @@ def test_a_run_that_is_killed_leaves_the_earlier_features(corpus, monkeypatch):
     cuts = CutSet.from_file(corpus / "fbank" / "cuts_train.jsonl.gz")
     assert all(len(cut.load_features()) == cut.num_frames for cut in cuts)
 
-    (corpus / "fbank" / ".tmp-1-feats_train.lca").write_bytes(b"of a harder kill")
+    of_a_harder_kill(corpus / "fbank")
     assert fbank(["--data-dir", str(corpus)]) == 0
     assert {path.name: path.read_bytes() for path in (corpus / "fbank").iterdir()} == before

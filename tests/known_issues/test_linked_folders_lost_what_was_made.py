@@ -11,6 +11,7 @@ import pytest
 from mlvae.data import espeak
 from mlvae.data.mismatch import build_mismatch_corpus
 from mlvae.data.simulate import build as simulate
+from mlvae.made import RECORD
 from tests.data.conftest import digit_clips, digits, load_script, options  # noqa: F401
 
 
@@ -32,7 +33,7 @@ def test_simulated_corpus(linked, monkeypatch):
     for seed in (0, 1):
         simulate.simulate_l2arctic(linked, 1, seed=seed)
         assert linked.is_symlink()
-        assert {path.name for path in linked.iterdir()} == {"ABA", "simulated.json"}
+        assert {path.name for path in linked.iterdir()} == {"ABA", "simulated.json", RECORD}
         assert [path.name for path in linked.resolve().parent.iterdir()] == ["some"]
 
 
@@ -42,7 +43,7 @@ def test_synthetic_clips(linked, monkeypatch):
     for seed in (0, 1):
         espeak.synthesize_clips(linked, seed=seed, num_jobs=1)
         assert linked.is_symlink()
-        assert [path.name for path in linked.iterdir()] == ["synthesis.json"]
+        assert {path.name for path in linked.iterdir()} == {"synthesis.json", RECORD}
 
 
 def test_joined_clips(linked, digit_clips, tmp_path):  # noqa: F811

