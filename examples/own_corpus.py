@@ -15,8 +15,9 @@ from jsonargparse import ArgumentParser
 from lhotse import MonoCut, Recording, SupervisionSegment
 
 from mlvae.data.audio import AudioError, audio_info
-from mlvae.data.lexicon import Lexicon, words_of_text
+from mlvae.data.lexicon import Lexicon
 from mlvae.data.manifests import SPLITS, write_json, write_manifest
+from mlvae.data.text import words_of_text
 from mlvae.stage import StageReport
 
 SAMPLING_RATE = 16000
