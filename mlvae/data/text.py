@@ -24,7 +24,7 @@ from mlvae.stage import atomic_path
 WORD, SIGN, PUNCTUATION = "word", "sign", "punctuation"
 
 _APOSTROPHES = frozenset(
-    "'`\u00b4\u02b9\u02bb\u02bc\u02bd\u02c8\u02ca\u02cb\u055a\u2018\u2019\u201b\u2032\u2035\ua78b\ua78c"
+    "'`\u00b4\u02b9\u02bb\u02bc\u02bd\u02c8\u02ca\u02cb\u055a\u2018\u2019\u201b\u2032\u2035\uff40\ua78b\ua78c"
 )
 _DASHES = frozenset("-\u02d7\u05be\u2010\u2011\u2012\u2013\u2027\u2043")
 _READ_ALOUD = frozenset("#%&*@\\\u00a7\u00b6\u066a\u2020\u2021\u2030\u2031\u203b")
