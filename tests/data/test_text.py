@@ -63,16 +63,8 @@ def test_one_spelling_of_what_looks_the_same(text, plain):
 def test_what_does_not_say_how_it_is_read_is_not_spelt(text):
     with pytest.raises(UnknownWords) as caught:
         spelt_words(f"She had {text} of them")
-    assert set(caught.value.words) <= set(normalized(text)) | {normalized(text)}
-    assert caught.value.words
-    assert spelt_words("She had five, n'est-ce pas?") == [
-        "she",
-        "had",
-        "five",
-        "n'est",
-        "ce",
-        "pas",
-    ]
+    assert set(caught.value.words) <= {*normalized(text), normalized(text)}
+    assert spelt_words("Five, n'est-ce pas?") == ["five", "n'est", "ce", "pas"]
 
 
 def test_signs_are_named_with_code_point_and_place():

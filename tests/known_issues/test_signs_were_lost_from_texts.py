@@ -1,6 +1,6 @@
-"""Texts lost signs in silence: ``don`t`` and its like became "don t", counted as done; a soft hyphen
-or a byte order mark cut words in two; ``&``, ``%`` and the like were passed over, and what was said
-for them had no unit. ``2`` and ``%`` became pieces of words that no letter tells.
+"""Texts lost signs in silence: don`t and its like became "don t", counted as done; a soft hyphen or
+a byte order mark cut words in two; ``&``, ``%`` and the like were passed over, so that what was
+said for them had no unit. ``2`` and ``%`` became pieces of words that no letter tells.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import soundfile
 
 from mlvae.data.dataset import load_cuts
 from mlvae.data.lexicon import Lexicon
@@ -21,18 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 prepare_l2arctic = load_script("recipes/l2arctic/prepare.py")
 
 DONT = [("d", "ow", "n", "t")]
-SIGNS = ["&", "+", "@", "%", "$", "#", "*", "=", "<", "|", "~", "^", "\\", "\u20ac", "\u00a7"]
-SIGNS += [
-    "\u00b0",
-    "\u2192",
-    "\u2116",
-    "\u2122",
-    "\u00bd",
-    "\ufffd",
-    "\x07",
-    "\U0001f600",
-    "\u0301",
-]
+SIGNS = [*"&+@%$#*=<|~^\\\u20ac\u00a7\u00b0\u2192\u2116\u2122\ufffd\x07\U0001f600", "\u0301"]
 
 
 @pytest.fixture(scope="module")
@@ -70,10 +60,6 @@ def test_what_is_not_seen_or_looks_the_same_does_not_cut_a_word(lexicon, text):
 @pytest.mark.parametrize("sign", SIGNS)
 def test_signs_that_are_no_words_are_named(lexicon, sign):
     for text in (f"a {sign} dog", f"a{sign}dog" if sign != "\u0301" else "\u0301 dog"):
-        if sign == "\u00bd":  # a number, part of a word
-            with pytest.raises(ValueError, match="not in the lexicon: .*\u00bd"):
-                lexicon.read(text)
-            continue
         with pytest.raises(ValueError, match=rf"U\+{ord(sign):04X} .*the text's word [12]"):
             lexicon.read(text)
 
@@ -114,8 +100,6 @@ def test_l2arctic_names_them_with_phones_and_with_pieces(tree, tmp_path, capsys,
 
 
 def test_own_recordings_have_the_policy(tmp_path, monkeypatch, capsys):
-    import soundfile
-
     mine, data = tmp_path / "mine", tmp_path / "data"
     for split in ("train", "valid", "test"):
         (mine / split).mkdir(parents=True)

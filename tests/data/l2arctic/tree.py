@@ -41,22 +41,24 @@ def tiers(words: Words, edge: str = "sil") -> dict[str, list[tuple[float, float,
     return {"words": word_tier, "phones": phones}
 
 
-def textgrid(content: dict[str, list[tuple[float, float, str]]], short: bool = False) -> str:
-    """A TextGrid as Praat writes it, whatever its tiers hold."""
+def textgrid(
+    content: dict[str, list[tuple[float, float, str]]], short: bool = False, start: float = 0
+) -> str:
+    """A TextGrid as Praat writes it, whatever its tiers hold; the axis begins at ``start``."""
     end = max(interval[1] for intervals in content.values() for interval in intervals)
     lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', ""]
     form = (lambda name, value: str(value)) if short else (lambda name, value: f"{name} = {value} ")
-    lines += [form("xmin", 0), form("xmax", f"{end:.4f}")]
+    lines += [form("xmin", start), form("xmax", f"{end:.4f}")]
     lines += ["<exists>" if short else "tiers? <exists> ", form("size", len(content))]
     lines += [] if short else ["item []: "]
     for number, (name, intervals) in enumerate(content.items(), start=1):
         lines += [] if short else [f"    item [{number}]:"]
         lines += [form("class", '"IntervalTier"'), form("name", f'"{name}"')]
-        lines += [form("xmin", 0), form("xmax", f"{end:.4f}")]
+        lines += [form("xmin", start), form("xmax", f"{end:.4f}")]
         lines += [form("intervals: size", len(intervals))]
-        for place, (start, stop, label) in enumerate(intervals, start=1):
+        for place, (first, stop, label) in enumerate(intervals, start=1):
             lines += [] if short else [f"        intervals [{place}]:"]
-            lines += [form("xmin", f"{start:.4f}"), form("xmax", f"{stop:.4f}")]
+            lines += [form("xmin", f"{first:.4f}"), form("xmax", f"{stop:.4f}")]
             doubled = label.replace('"', '""')
             lines += [form("text", f'"{doubled}"')]
     return "\n".join(lines) + "\n"
