@@ -2,8 +2,10 @@
 """Stage 0 for English recordings of one's own: copy it to recipes/NAME/prepare.py.
 
 The folder that --corpus-dir names has ``train``, ``valid`` and ``test``, each with pairs of a mono
-``.wav`` and a ``.txt`` in UTF-8, the sentence that was supposed to be read. Names of files differ.
-There is no truth, so stage 6, which scores, is left out.
+recording (``NAME.wav``, ``NAME.FLAC``, ...) and ``NAME.txt`` in UTF-8, the sentence that was
+supposed to be read; in subfolders, too. The path below ``train``, ``valid`` or ``test`` is the name
+of a recording, and names differ. Words that no lexicon has, numbers and signs are named: write them
+as words, or give their pronunciations. There is no truth, so stage 6, which scores, is left out.
 """
 
 from __future__ import annotations
@@ -12,16 +14,20 @@ import sys
 from pathlib import Path
 
 from jsonargparse import ArgumentParser, Namespace
-from lhotse import MonoCut, Recording, SupervisionSegment
+from lhotse import MonoCut, SupervisionSegment
 
 from mlvae.data.audio import AudioError, audio_info
-from mlvae.data.lexicon import Lexicon, words_of_text
+from mlvae.data.clips import file_recording
+from mlvae.data.lexicon import Lexicon
 from mlvae.data.manifests import SPLITS, write_json, write_manifest
+from mlvae.data.pairs import RecordingWithText, find_pairs
+from mlvae.data.text import UnknownWords, list_unknown_words
 from mlvae.made import check_apart
 from mlvae.program import start_program
 from mlvae.stage import StageReport, in_one_line, stage_folder
 
 SAMPLING_RATE = 16000
+REMEDY = "give their pronunciations with --lexicon FILE, or skip such texts: --unknown-words skip"
 
 
 def main() -> int:
@@ -29,6 +35,13 @@ def main() -> int:
     parser = ArgumentParser(prog="prepare.py", description=__doc__)
     parser.add_argument("--corpus-dir", type=Path, required=True, help="folder of the recordings")
     parser.add_argument("--data-dir", type=Path, required=True, help="corpus folder to make")
+    parser.add_argument("--lexicon", type=Path, help="pronunciations: lines 'word phone phone ...'")
+    parser.add_argument(
+        "--unknown-words",
+        choices=["skip", "stop"],
+        default="skip",
+        help="texts with words without a pronunciation: skip them, or stop with their list",
+    )
     parser.add_argument("--corpus", type=str, help="not used here; run.sh gives it")
     parser.add_argument("--seed", type=int, help="not used here; run.sh gives it")
     args = parser.parse_args()
@@ -47,50 +60,68 @@ def prepare(args: Namespace) -> int:
 def write_cuts(args: Namespace) -> int:
     """Write ``manifests/cuts_{train,valid,test}.jsonl.gz``, and ``corpus.json`` last."""
     report = StageReport(stage="0 prepare", folder=args.data_dir)
-    lexicon, names = Lexicon.load(), set()
+    try:
+        cuts, unknown = read_cuts(args.corpus_dir, Lexicon.load(args.lexicon), report)
+        if unknown and args.unknown_words == "stop":
+            raise ValueError(
+                list_unknown_words(unknown, args.data_dir, "not in the lexicon", REMEDY)
+            )
+        for split in SPLITS:
+            if not cuts[split]:
+                raise ValueError(f"no recording to use in {args.corpus_dir / split}")
+    except ValueError:
+        report.finish()
+        raise
     for split in SPLITS:
-        cuts = []
-        for wav in sorted((args.corpus_dir / split).glob("*.wav")):
-            try:
-                if wav.stem in names:
-                    raise ValueError("another recording has the same name")
-                cuts.append(read_cut(wav, lexicon))
-            except (AudioError, OSError, ValueError) as error:
-                report.skip(wav.stem, str(error), place=str(wav))
-            else:
-                names.add(wav.stem)
-                report.done()
-        if not cuts:
-            print(f"prepare.py: no recording to use in {args.corpus_dir / split}", file=sys.stderr)
-            return 1
-        write_manifest(args.data_dir / "manifests" / f"cuts_{split}.jsonl.gz", cuts)
+        write_manifest(args.data_dir / "manifests" / f"cuts_{split}.jsonl.gz", cuts[split])
     about = {"title": args.corpus_dir.name, "sampling_rate": SAMPLING_RATE}
     write_json(args.data_dir / "corpus.json", about)
     return report.finish()
 
 
-def read_cut(wav: Path, lexicon: Lexicon) -> MonoCut:
+def read_cuts(
+    corpus_dir: Path, lexicon: Lexicon, report: StageReport
+) -> tuple[dict[str, list[MonoCut]], set[str]]:
+    """The cuts of each part, and the words that are not in the lexicon."""
+    cuts: dict[str, list[MonoCut]] = {split: [] for split in SPLITS}
+    names: set[str] = set()
+    unknown: set[str] = set()
+    for split in SPLITS:
+        for pair in find_pairs(corpus_dir / split, report, names):
+            try:
+                cuts[split].append(read_cut(pair, lexicon))
+            except UnknownWords as error:
+                unknown |= set(error.words)
+                report.skip(pair.id, str(error), place=str(pair.text))
+            except (AudioError, OSError, ValueError) as error:
+                report.skip(pair.id, str(error), place=str(pair.recording))
+            else:
+                names.add(pair.id)
+                report.done()
+    return cuts, unknown
+
+
+def read_cut(pair: RecordingWithText, lexicon: Lexicon) -> MonoCut:
     """The cut of a recording, its phones as canonical units.
 
     Raises:
+        UnknownWords: the text has words that are not in the lexicon, or signs.
         AudioError, OSError, ValueError: the recording or its text cannot be used.
     """
-    audio_info(wav)  # says what is wrong with a file
-    words = words_of_text(wav.with_suffix(".txt").read_text(encoding="utf-8"))
+    num_samples, sampling_rate = audio_info(pair.recording)  # says what is wrong with a file
+    words = lexicon.read(pair.text.read_text(encoding="utf-8-sig"))
     if not words:
         raise ValueError("its text has no words")
-    unknown = [word for word in words if word not in lexicon]
-    if unknown:
-        raise ValueError(f"no pronunciation is known of {', '.join(unknown)}")
-    phones = [lexicon.find(word)[0] for word in words]
+    phones = [pronunciations[0] for _, pronunciations in words]
     custom = {
         "units": [phone for word in phones for phone in word],
-        "words": words,  # with word_of_unit, for the tier mlvae_word; neither is a must
-        "word_of_unit": [place for place, word in enumerate(phones) for _ in word],
+        "words": [word for word, _ in words],  # with word_of_unit, for the tier mlvae_word;
+        "word_of_unit": [place for place, word in enumerate(phones) for _ in word],  # no must
     }
-    recording = Recording.from_file(wav).resample(SAMPLING_RATE)
-    supervision = SupervisionSegment(wav.stem, wav.stem, 0.0, recording.duration, custom=custom)
-    return MonoCut(wav.stem, 0.0, recording.duration, 0, [supervision], recording=recording)
+    path = pair.recording.resolve()
+    recording = file_recording(pair.id, path, num_samples, sampling_rate).resample(SAMPLING_RATE)
+    supervision = SupervisionSegment(pair.id, pair.id, 0.0, recording.duration, custom=custom)
+    return MonoCut(pair.id, 0.0, recording.duration, 0, [supervision], recording=recording)
 
 
 if __name__ == "__main__":

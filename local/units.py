@@ -22,8 +22,8 @@ from mlvae.data.pieces import (
     DEFAULT_SIZE,
     cuts_with_pieces,
     save_pieces,
+    sentences_of,
     train_pieces,
-    words_of_cut,
 )
 from mlvae.data.units import count_units, save_units
 from mlvae.program import start_program
@@ -85,7 +85,7 @@ def make_pieces(
     Raises:
         ValueError: if the training text does not give that many pieces.
     """
-    processor = train_pieces([words_of_cut(cut) for cut in cuts["train"]], num_pieces)
+    processor = train_pieces(sentences_of(cuts["train"]), num_pieces)
     save_pieces(processor, data_dir / "units" / "pieces.model")
     usable = {}
     for split, own in cuts.items():

@@ -50,14 +50,14 @@ def test_pairs_of_recording_and_text_become_cuts(tmp_path, monkeypatch, capsys):
     captured = capsys.readouterr()
     assert "8 in = 3 done + 5 skipped" in captured.out
     for name, reason in {
-        "odd": "no pronunciation is known of blorptz",
+        "odd": "not in the lexicon: blorptz",
         "alone": "No such file",
         "mute": "its text has no words",
         "stereo": "2 channels",
         "train-good": "another recording has the same name",
     }.items():
         (line,) = [line for line in captured.err.splitlines() if f"skipped {name} (" in line]
-        assert f"{name}.wav" in line and reason in line
+        assert f"{name}.{'txt' if name == 'odd' else 'wav'})" in line and reason in line
     assert json.loads((data / "corpus.json").read_text())["sampling_rate"] == 16000
 
     counts = compute_fbank(data, StageReport(stage="1 fbank", folder=data))

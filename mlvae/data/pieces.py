@@ -5,6 +5,7 @@ For languages without a lexicon. A piece never spans words; the first of a word 
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from lhotse.utils import fastcopy
 
 from mlvae.data.checks import RESERVED
 from mlvae.data.clips import SkipReport
+from mlvae.data.text import UnknownWords, normalized, spelt_words
 from mlvae.stage import atomic_path
 
 if TYPE_CHECKING:
@@ -26,17 +28,38 @@ DEFAULT_SIZE = 200
 
 
 def words_of_cut(cut: Cut) -> list[str]:
-    """The words of a cut, as its one supervision has them.
+    """The words of a cut, as its one supervision has them, spelt as the tokenizer spells them.
 
     Raises:
-        ValueError: if the cut has not exactly one supervision, or that one has no words.
+        ValueError: if the cut has not exactly one supervision, or that one has no words, or one of
+            these is not to be spelt (a sign, a number, blanks); names it.
     """
     if len(cut.supervisions) != 1:
         raise ValueError(f"{cut.id}: {len(cut.supervisions)} supervisions where one is expected")
     words = (cut.supervisions[0].custom or {}).get("words")
     if not words:
         raise ValueError(f"{cut.id}: no words to make pieces of")
-    return list(words)
+    return [_spelt(word, place, cut.id) for place, word in enumerate(words, start=1)]
+
+
+def _spelt(word: str, place: int, cut_id: str) -> str:
+    spelling = normalized(word) if isinstance(word, str) else ""
+    if len(spelling.split()) != 1:
+        raise ValueError(f"{cut_id}: word {place}, {word!r}, is not one word")
+    try:
+        spelt_words(word)
+    except UnknownWords as error:
+        raise ValueError(f"{cut_id}: word {place}, {word!r}: {error}") from None
+    return spelling
+
+
+def sentences_of(cuts: Iterable[Cut]) -> list[list[str]]:
+    """The words of the cuts that have some to be spelt; `cuts_with_pieces` names the others."""
+    sentences = []
+    for cut in cuts:
+        with contextlib.suppress(ValueError):
+            sentences.append(words_of_cut(cut))
+    return sentences
 
 
 def train_pieces(sentences: Iterable[Sequence[str]], num_pieces: int) -> SentencePieceProcessor:

@@ -14,7 +14,7 @@ from lhotse import MonoCut
 from lhotse.supervision import AlignmentItem
 
 from mlvae.score.metrics import Outcomes, interval_iou
-from mlvae.score.truth import UNKNOWN, Truth
+from mlvae.score.truth import UNCLEAR, UNKNOWN, Truth
 from mlvae.tiers import has_tier, tier
 
 #: What a tier of heard symbols says where a unit was left out.
@@ -221,7 +221,8 @@ def heard_accuracy(truth: Truth, answer: SystemAnswer) -> HeardAccuracy | None:
     """Compare what was heard with what was said, where a substitution was rightly flagged.
 
     Units count that were replaced by another unit and are flagged, if the system names a unit for
-    them: not where it heard ``UNKNOWN`` or ``LEFT_OUT``.
+    them: not where it heard ``UNKNOWN`` or ``LEFT_OUT``. Where a sound was said that no unit
+    describes (``UNCLEAR``), no name can be right, and the unit is left out as well.
 
     Returns:
         The accuracy; None where no unit counts.
@@ -232,6 +233,6 @@ def heard_accuracy(truth: Truth, answer: SystemAnswer) -> HeardAccuracy | None:
     right = [
         heard == said
         for heard, said, hit in zip(answer.heard, truth.perceived, truth.positive & answer.flags)
-        if hit and heard not in nameless and said not in nameless
+        if hit and heard not in nameless and said not in {*nameless, UNCLEAR}
     ]
     return HeardAccuracy(float(np.mean(right)), len(right)) if right else None

@@ -47,7 +47,7 @@ flag-all     flags every unit, on the spans of FA, of ML-VAE (ours) or of ML-VAE
 HEARD_NOTE = """
 heard        of the units that were said as another one and are flagged, and for which the system
              names a unit, the share where it is the one that was said; below, the number of these
-             units"""
+             units (without those that annotators call unclear, which no unit describes)"""
 DIFFERENCE_NOTE = """
 difference   of two systems on the same units and the same resamples, with its interval; each
              interval holds by itself, not all of them at once"""

@@ -14,6 +14,8 @@ from mlvae.data.manifests import load_supervisions
 
 #: What a tier of perceived or heard symbols says where it is not known what was said instead.
 UNKNOWN = "*"
+#: What a tier of perceived symbols says of a sound that no unit describes.
+UNCLEAR = "err"
 
 
 @dataclass(frozen=True)

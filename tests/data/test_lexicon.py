@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from mlvae.data.lexicon import Lexicon, read_lexicon, words_of_text
+from mlvae.data.lexicon import Lexicon, read_lexicon
+from mlvae.data.text import words_of_text
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from mlvae.data.lexicon import Lexicon, words_of_text
+from mlvae.data.lexicon import Lexicon
+from mlvae.data.text import words_of_text
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,16 @@ from collections.abc import Sequence
 
 from rapidfuzz.distance import Levenshtein
 
-from mlvae.data.l2arctic.corpus import Segment
+from mlvae.data.l2arctic.corpus import Segment, Utterance
 from mlvae.data.l2arctic.phones import SIL
 from mlvae.data.lexicon import Pronunciation
+from mlvae.data.text import words_of_text
+
+MOST_DIFFERENT = 0.5
+"""Of the symbols of text and annotation; two sentences differ in three of four phones."""
+
+FEW = 3
+"""Differences that say nothing: a short word may have two pronunciations without a common phone."""
 
 
 def align_symbols(wanted: Sequence[str], found: Sequence[str]) -> list[int | None]:
@@ -24,6 +31,37 @@ def align_symbols(wanted: Sequence[str], found: Sequence[str]) -> list[int | Non
             for offset in range(block.src_end - block.src_start):
                 places[block.src_start + offset] = block.dest_start + offset
     return places
+
+
+def check_phones(utterance: Utterance, words: Sequence[Sequence[Pronunciation]]) -> None:
+    """Whether the annotators' canonical phones may be those of a text.
+
+    Args:
+        utterance: as it was read.
+        words: the pronunciations of each word of the text.
+
+    Raises:
+        ValueError: if more than `MOST_DIFFERENT` of them are others: text and annotation are of two
+            utterances.
+    """
+    wanted = [phone for pronunciations in words for phone in pronunciations[0]]
+    found = [segment.canonical for segment in utterance.segments if segment.canonical != SIL]
+    _check_alike(wanted, found, "phones")
+
+
+def check_words(utterance: Utterance, words: Sequence[str]) -> None:
+    """The same for the words of a text and the tier ``words``, where both are there."""
+    found = [part for word in utterance.tier_words for part in words_of_text(word.label)]
+    if words and found:
+        _check_alike([word.strip("'") for word in words], [w.strip("'") for w in found], "words")
+
+
+def _check_alike(wanted: Sequence[str], found: Sequence[str], what: str) -> None:
+    different, most = Levenshtein.distance(wanted, found), max(len(wanted), len(found))
+    if different > max(FEW, MOST_DIFFERENT * most):
+        raise ValueError(
+            f"the annotation is of other words than the text: {different} of {most} {what} differ"
+        )
 
 
 def words_of_segments(

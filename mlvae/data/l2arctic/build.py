@@ -24,6 +24,7 @@ from pathlib import Path
 from lhotse import MonoCut, SupervisionSegment
 
 from mlvae.data.clips import SkipReport, file_recording
+from mlvae.data.l2arctic.align import check_phones, check_words
 from mlvae.data.l2arctic.corpus import (
     SPEAKERS,
     Utterance,
@@ -33,12 +34,17 @@ from mlvae.data.l2arctic.corpus import (
 )
 from mlvae.data.l2arctic.options import SAMPLING_RATE, CorpusOptions
 from mlvae.data.l2arctic.truth import UtteranceTruth, annotation_truth, phone_truth, word_truth
-from mlvae.data.lexicon import Lexicon, words_of_text
+from mlvae.data.lexicon import Lexicon
 from mlvae.data.manifests import SPLITS, write_json, write_manifest
+from mlvae.data.text import (
+    UNKNOWN_WORDS,
+    UnknownWords,
+    list_unknown_words,
+    spelt_words,
+    words_of_text,
+)
 from mlvae.made import InTheWayError, Record, remove_made
 from mlvae.stage import atomic_path, progress
-
-UNKNOWN_WORDS = "unknown_words.txt"
 
 
 @dataclass
@@ -113,7 +119,7 @@ def build_corpus(
         else:
             report.done()
     if made.unknown and options.unknown_words == "stop":
-        raise ValueError(_unknown_words(made.unknown, data_dir))
+        raise ValueError(_unknown_words(made.unknown, data_dir, options))
     if not made.truth:
         raise ValueError("no utterance can be used")
     counts = _counts(made)
@@ -132,29 +138,30 @@ def _add(
     made: _Corpus, utterance: Utterance, options: CorpusOptions, lexicon: Lexicon | None
 ) -> None:
     files = utterance.files
-    words = words_of_text(utterance.text)
     custom: dict = {}
-    if options.protocol == "annotation":
-        truth = annotation_truth(utterance)
-    elif options.unit == "bpe":
-        try:
+    try:
+        if options.protocol == "annotation":
+            check_words(utterance, words_of_text(utterance.text))
+            truth = annotation_truth(utterance)
+        elif options.unit == "bpe":
+            words = spelt_words(utterance.text)
+            check_words(utterance, words)
             truth = word_truth(utterance, words)
-        except ValueError as error:
-            raise UtteranceError(str(error), files.annotation) from None
-        custom = {"words": words}
-    else:
-        found = [lexicon.find(word) for word in words]
-        unknown = sorted({word for word, known in zip(words, found) if not known})
-        made.unknown.update(unknown)
-        if unknown:
-            reason = f"not in the lexicon: {', '.join(unknown)}"
-            raise UtteranceError(reason, files.transcript)
-        truth = phone_truth(utterance, list(zip(words, found)))
-        custom = {
-            "words": words,
-            "word_of_unit": [unit.word for unit in truth.units],
-            "pronunciations": [[list(phones) for phones in known] for known in found],
-        }
+            custom = {"words": words}
+        else:
+            read = lexicon.read(utterance.text)
+            check_phones(utterance, [pronunciations for _, pronunciations in read])
+            truth = phone_truth(utterance, read)
+            custom = {
+                "words": [word for word, _ in read],
+                "word_of_unit": [unit.word for unit in truth.units],
+                "pronunciations": [[list(phones) for phones in known] for _, known in read],
+            }
+    except UnknownWords as error:
+        made.unknown.update(error.words)
+        raise UtteranceError(str(error), files.transcript) from None
+    except ValueError as error:
+        raise UtteranceError(str(error), files.annotation) from None
     if options.unit == "phone":
         custom = {"units": [unit.canonical for unit in truth.units], **custom}
     split = options.split_of(files.speaker)
@@ -215,19 +222,13 @@ def _count(counts: dict[str, Counter], utterance: Utterance, truth: UtteranceTru
     counts["repairs"].update(repair.kind for repair in utterance.repairs)
 
 
-def _unknown_words(unknown: Counter, data_dir: Path) -> str:
-    path = data_dir / UNKNOWN_WORDS
-    also = ""
-    with contextlib.suppress(InTheWayError):  # one that has got pronunciations is a lexicon now
-        with atomic_path(path) as temporary:
-            text = "".join(f"{word}\n" for word in sorted(unknown))
-            temporary.write_text(text, encoding="utf-8")
-        also = f" (also in {path})"
-    return (
-        f"{len(unknown)} words are not in the lexicon: {', '.join(sorted(unknown))}{also}; give "
-        "their pronunciations with --lexicon FILE, or leave their utterances out with "
-        "--unknown-words skip"
-    )
+def _unknown_words(unknown: Counter, data_dir: Path, options: CorpusOptions) -> str:
+    if options.unit == "bpe":
+        why, remedy = "not written in letters", "write them so in the transcripts"
+    else:
+        why, remedy = "not in the lexicon", "give their pronunciations with --lexicon FILE"
+    skip = f"{remedy}, or leave their utterances out with --unknown-words skip"
+    return list_unknown_words(unknown, data_dir, why, skip)
 
 
 def _counts(made: _Corpus) -> dict[str, dict[str, float]]:

@@ -12,7 +12,7 @@ and leaves the TextGrids alone. Ids, text, gender and accent are as it gives the
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,13 +21,16 @@ from mlvae.data.clips import SkipReport
 from mlvae.data.l2arctic.labels import PhoneLabel, read_label
 from mlvae.data.l2arctic.phones import SIL
 from mlvae.data.l2arctic.textgrid import (
+    MAX_DIFFERENCE,
     Interval,
     Repair,
+    TextGrid,
     TextGridError,
     read_textgrid,
+    shift_to_recording,
     tidy_intervals,
 )
-from mlvae.data.lexicon import words_of_text
+from mlvae.data.text import words_of_text
 
 SUITCASE = "suitcase_corpus"
 VALID = ("HJK", "PNV", "YDCK")
@@ -162,6 +165,7 @@ def list_corpus(corpus_dir: Path, report: SkipReport, suitcase: bool = False) ->
             if is_suitcase and not suitcase:
                 continue
             if not (home / "annotation").is_dir():
+                num_unannotated += _num_wavs(home)
                 continue
             found = _files_of(home, is_suitcase, report)
         except OSError as error:
@@ -174,6 +178,9 @@ def list_corpus(corpus_dir: Path, report: SkipReport, suitcase: bool = False) ->
             files = UtteranceFiles(f"{prefix}-{stem}", speaker, annotation, wav, transcript)
             utterances.append(files)
         num_unannotated += len(set(found["wav"]) - set(found["annotation"]))
+        for stem in sorted(set(found["transcript"]) - set(found["wav"]) - set(found["annotation"])):
+            path = found["transcript"][stem]
+            report.skip(_name(path, home), "a transcript without a recording", place=str(path))
     if not utterances:
         raise ValueError(
             f"{root} is not laid out as L2-ARCTIC: it holds no <SPEAKER>/annotation/*.TextGrid"
@@ -231,15 +238,15 @@ def read_utterance(files: UtteranceFiles, need_transcript: bool = True) -> Utter
     text = _read_text(files, need_transcript)
     duration = num_samples / sampling_rate
     try:
-        tiers = read_textgrid(files.annotation)
-        if "phones" not in tiers:
-            raise TextGridError(f"no tier 'phones', there are: {', '.join(tiers) or 'none'}")
-        phones, repairs = tidy_intervals(tiers["phones"], duration)
-        words = [word for word in tiers.get("words", []) if words_of_text(word.label)]
-        words, word_repairs = tidy_intervals(
-            [word for word in words if word.label.strip().lower() not in ("sil", "sp", "spn")],
-            duration,
-        )
+        grid = read_textgrid(files.annotation)
+        phones, repairs = _intervals(grid, "phones", duration)
+        if phones and phones[-1].end < duration - MAX_DIFFERENCE:
+            raise TextGridError(
+                f"tier 'phones' ends at {phones[-1].end:.3f} s, the recording at {duration:.3f} s"
+            )
+        words, word_repairs = [], []
+        if "words" in grid.tiers:
+            words, word_repairs = _intervals(grid, "words", duration, _is_word)
         segments = tuple(_segments(phones, words, repairs))
         if all(segment.canonical == SIL for segment in segments):
             raise TextGridError("tier 'phones' holds no phone")
@@ -252,8 +259,28 @@ def read_utterance(files: UtteranceFiles, need_transcript: bool = True) -> Utter
         text=text,
         segments=segments,
         tier_words=tuple(words),
-        repairs=(*repairs, *word_repairs),
+        repairs=tuple(dict.fromkeys((*grid.repairs, *repairs, *word_repairs))),
     )
+
+
+def _is_word(interval: Interval) -> bool:
+    is_silent = interval.label.strip().lower() in ("sil", "sp", "spn")
+    return bool(words_of_text(interval.label)) and not is_silent
+
+
+def _intervals(
+    grid: TextGrid,
+    name: str,
+    duration: float,
+    wanted: Callable[[Interval], bool] | None = None,
+) -> tuple[list[Interval], list[Repair]]:
+    """The intervals of a tier on the recording's axis, tidy; all or those that are wanted."""
+    intervals, moved = shift_to_recording(grid, name, duration)
+    if wanted is None:
+        tidy, repairs = tidy_intervals(intervals, duration)
+        return tidy, [*moved, *repairs]
+    tidy, repairs = tidy_intervals([i for i in intervals if wanted(i)], duration)
+    return tidy, [*moved, *(repair for repair in repairs if repair.kind != "gap")]
 
 
 def _read_text(files: UtteranceFiles, needed: bool) -> str:

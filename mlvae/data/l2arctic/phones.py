@@ -8,6 +8,7 @@ there are 39 symbols. The annotators' ``ax`` is the dictionary's unstressed ``ah
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 SIL, ERR = "sil", "err"
 
@@ -33,6 +34,7 @@ _KNOWN = frozenset([*PHONES, SIL, ERR])
 _SYMBOL = re.compile(r"[\W_]*([a-z]+)[0-2]?[\W_]*")
 
 
+@lru_cache(maxsize=1024)  # a lexicon asks a million times
 def fold_phone(symbol: str) -> str:
     """The folded phone of a symbol as dictionaries and annotators write it.
 

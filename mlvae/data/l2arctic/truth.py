@@ -44,7 +44,8 @@ from mlvae.data.l2arctic.align import align_symbols, words_of_segments
 from mlvae.data.l2arctic.corpus import Segment, Utterance
 from mlvae.data.l2arctic.labels import DELETION, error_type
 from mlvae.data.l2arctic.phones import SIL
-from mlvae.data.lexicon import Pronunciation, words_of_text
+from mlvae.data.lexicon import Pronunciation
+from mlvae.data.text import words_of_text
 
 LEFT_OUT, WRONG = "-", "*"
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import random
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from mlvae.data.simulate.errors import (
     speaker_rates,
 )
 from mlvae.data.simulate.voice import SpokenUtterance
+from mlvae.data.text import words_of_text
 
 FULL_SIZE = 3599
 """Annotated utterances of the real corpus."""
@@ -133,7 +133,7 @@ def read_sentences() -> list[Sentence]:
     lines = Path(__file__).with_name("sentences.txt").read_text(encoding="utf-8")
     sentences = []
     for number, text in enumerate(lines.splitlines(), start=1):
-        words = tuple(re.findall(r"[a-z']+", text.lower()))
+        words = tuple(words_of_text(text))
         phones = tuple(tuple(lexicon[word][0]) for word in words)
         sentences.append(Sentence(f"arctic_a{number:04d}", text, words, phones))
     return sentences

@@ -1,0 +1,136 @@
+"""Recordings of one's own that were named ``.WAV`` or ``.flac``, or lay in subfolders, and texts
+without a recording were neither used nor counted; the same of the digit corpora. Two formats of one
+name were not told apart.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+
+import soundfile
+
+from mlvae.data.audiomnist import prepare_audiomnist
+from mlvae.data.dataset import load_cuts
+from mlvae.data.fsdd import prepare_fsdd
+from mlvae.data.l2arctic.corpus import list_corpus
+from mlvae.data.pairs import find_pairs
+from mlvae.stage import StageReport
+from tests.data.conftest import sine, write_digits
+from tests.data.l2arctic.tree import write_tidy, write_utterance
+from tests.data.test_corpora import write_audiomnist
+from tests.test_own_corpus import prepare
+
+
+def add(folder: Path, name: str, text: str | None = "one") -> None:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, sine(0.5), 8000, format="FLAC" if "flac" in name.lower() else "WAV")
+    if text is not None:
+        path.with_suffix(".txt").write_text(text)
+
+
+def test_own_recordings_are_used_or_named(tmp_path, monkeypatch, capsys):
+    mine, data = tmp_path / "mine", tmp_path / "data"
+    for name in ("a.WAV", "b.flac", "c.FLAC", "ann/1.wav", "bob/1.wav", "bob/deep/er.wav"):
+        add(mine / "train", name)
+    add(mine / "train", "d.wav")
+    add(mine / "train", "d.flac")
+    add(mine / "train", "e.wav", None)
+    (mine / "train" / "f.txt").write_text("one")
+    (mine / "train" / "notes.md").write_text("one")
+    (mine / "train" / "g.m4a").write_text("no sound")
+    (mine / "train" / "g.TXT").write_text("one")
+    add(mine / "valid", "valid.wav")
+    add(mine / "test", "test.wav")
+    add(mine / "test", "ann/1.wav")
+    assert prepare(mine, data, monkeypatch) == 0
+    captured = capsys.readouterr()
+    assert "15 in = 9 done + 6 skipped" in captured.out
+    reasons = {
+        "train/d.flac": "a second recording of this name, d.wav is used",
+        "train/e.wav": "no text beside it",
+        "train/f.txt": "a text without a recording",
+        "train/notes.md": "neither a recording nor a text",
+        "train/g.m4a": "not readable as audio",
+        "test/ann/1.wav": "another recording has the same name",
+    }
+    for name, reason in reasons.items():
+        (line,) = [line for line in captured.err.splitlines() if f"({mine / name})" in line]
+        assert reason in line
+    cuts = list(load_cuts(data / "manifests" / "cuts_train.jsonl.gz"))
+    assert [cut.id for cut in cuts] == ["a", "ann-1", "b", "bob-1", "bob-deep-er", "c", "d"]
+    for cut in cuts:
+        assert cut.load_audio().shape == (1, 8000)
+        assert cut.recording.id == cut.supervisions[0].recording_id == cut.id
+
+
+def test_links_are_followed_once_and_accents_are_one_sign(tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    add(elsewhere, "x.wav")
+    folder = tmp_path / "mine"
+    add(folder, unicodedata.normalize("NFD", "dä.wav"), None)
+    (folder / unicodedata.normalize("NFC", "dä.txt")).write_text("one")
+    (folder / "ann").symlink_to(elsewhere)
+    (elsewhere / "loop").symlink_to(folder)
+    report = StageReport("0 prepare", tmp_path)
+    assert [pair.id for pair in find_pairs(folder, report)] == ["ann-x", "dä"]
+    assert report.skipped == []
+
+
+def test_a_folder_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    add(tmp_path / "open", "x.wav")
+    closed = tmp_path / "closed"
+    add(closed, "x.wav")
+    iterdir = Path.iterdir
+
+    def guarded(path):  # no mode keeps root out
+        if path == closed:
+            raise PermissionError(13, "Permission denied", str(path))
+        return iterdir(path)
+
+    monkeypatch.setattr(Path, "iterdir", guarded)
+    report = StageReport("0 prepare", tmp_path)
+    assert [pair.id for pair in find_pairs(tmp_path, report)] == ["open-x"]
+    assert [record["place"] for record in report.skipped] == [str(closed)]
+
+
+def test_digits_in_subfolders_and_as_flac(tmp_path):
+    folder = write_digits(tmp_path / "recordings", speakers=["ann"], indexes=range(1))
+    samples, rate = soundfile.read(folder / "0_ann_0.wav")
+    soundfile.write(folder / "0_ann_0.FLAC", samples, rate, format="FLAC")
+    (folder / "0_ann_0.wav").unlink()
+    (folder / "more").mkdir()
+    (folder / "1_ann_0.wav").rename(folder / "more" / "1_ann_0.wav")
+    report = StageReport("0 prepare", tmp_path)
+    pair = prepare_fsdd(folder, report)
+    assert report.num_done == len(pair["recordings"]) == 10
+    assert pair["recordings"]["0_ann_0"].load_audio().shape == (1, len(samples))
+
+    folder = write_audiomnist(tmp_path / "AudioMNIST", ["01"], indexes=[0])
+    clips = folder / "data" / "01"
+    samples, rate = soundfile.read(clips / "0_01_0.wav")
+    soundfile.write(clips / "0_01_0.flac", samples, rate)
+    (clips / "0_01_0.wav").unlink()
+    (clips / "1_01_0.wav").rename(folder / "data" / "1_01_0.wav")
+    report = StageReport("0 prepare", tmp_path)
+    pair = prepare_audiomnist(folder, report)
+    assert pair["recordings"]["0_01_0"].load_audio().shape == (1, len(samples))
+    assert report.num_done == 9
+    assert [(r["id"], r["reason"]) for r in report.skipped] == [
+        ("1_01_0", "lies in the folder of data")
+    ]
+
+
+def test_l2arctic_names_transcripts_alone_and_counts_speakers_without_annotation(tmp_path):
+    root = write_tidy(tmp_path / "root", ("ABA", "HJK"))
+    write_utterance(root, "ABA", "arctic_b0001")
+    (root / "ABA" / "wav" / "arctic_b0001.wav").unlink()
+    (root / "ABA" / "annotation" / "arctic_b0001.TextGrid").unlink()
+    (root / "HJK" / "annotation").rename(root / "HJK" / "annotations")
+    report = StageReport("0 prepare", tmp_path)
+    listing = list_corpus(root, report)
+    assert [(r["id"], r["reason"]) for r in report.skipped] == [
+        ("ABA/transcript/arctic_b0001.txt", "a transcript without a recording")
+    ]
+    assert (len(listing.utterances), listing.num_unannotated) == (2, 2)
