@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from mlvae.em import distributed
+from mlvae.em.passes import Passes
 from mlvae.stage import atomic_path
 
 
@@ -27,12 +28,14 @@ class TrainingState:
         optimizers: their optimizers, by name.
         progress: JSON values: the epoch, the best criterion, seconds spent.
         tensors: whatever else training goes on from.
+        passes: what is done of the iteration under way.
     """
 
     modules: dict[str, nn.Module]
     optimizers: dict[str, torch.optim.Optimizer]
     progress: dict[str, Any]
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    passes: Passes = field(default_factory=Passes)
 
 
 def save_model(path: Path, module: nn.Module, metadata: dict[str, Any]) -> None:
@@ -83,18 +86,22 @@ def read_metadata(path: Path) -> dict[str, Any]:
 def save_checkpoint(path: Path, state: TrainingState) -> None:
     """Write everything atomically: a kill leaves the previous checkpoint.
 
-    The processes of a run call it together. The first writes; of the others, whose weights are the
-    same, it has the states of their random generators, too.
+    Processes that go through the passes together call it together. The first writes; of the others,
+    whose weights are the same, it has the states of their random generators and what they have
+    gathered, too.
     """
     own = {"rng.cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
         own["rng.cuda"] = torch.cuda.get_rng_state()
-    everyone = distributed.gather(own)
-    if not distributed.is_main():
-        return
+    everyone = [(own, state.passes.tensors())]
+    if state.passes.together:
+        everyone = distributed.gather(everyone[0])
+        if not distributed.is_main():
+            return
     tensors: dict[str, torch.Tensor] = {}
-    for rank, states in enumerate(everyone):
+    for rank, (states, passes) in enumerate(everyone):
         tensors.update({_of_rank(key, rank): value for key, value in states.items()})
+        tensors.update({f"pass.{rank}.{key}": value for key, value in passes.items()})
     for name, module in state.modules.items():
         for key, value in module.state_dict().items():
             tensors[f"module.{name}.{key}"] = value
@@ -108,10 +115,11 @@ def save_checkpoint(path: Path, state: TrainingState) -> None:
 
 
 def load_checkpoint(path: Path, state: TrainingState) -> int:
-    """Restore modules, optimizers, random generators and ``state.progress`` in place.
+    """Restore modules, optimizers, random generators, progress and passes in place.
 
-    Each process of a run restores its own random generators. One that the run did not have when the
-    checkpoint was written leaves them as they are.
+    Each process of a run restores its own random generators and passes. One that the run did not
+    have when the checkpoint was written leaves its generators as they are; and as another number of
+    processes divides batches otherwise, an iteration that was under way begins anew then.
 
     Returns:
         How many processes the run had then.
@@ -133,7 +141,7 @@ def load_checkpoint(path: Path, state: TrainingState) -> int:
         num_processes = 1
         while _of_rank("rng.cpu", num_processes) in tensors:
             num_processes += 1
-        rank = distributed.rank()
+        rank = distributed.rank() if state.passes.together else 0
         if rank < num_processes:
             torch.set_rng_state(tensors[_of_rank("rng.cpu", rank)].cpu())
     except (RuntimeError, ValueError, KeyError) as error:
@@ -148,6 +156,8 @@ def load_checkpoint(path: Path, state: TrainingState) -> int:
     state.tensors.update(_with_prefix(tensors, "tensor."))
     state.progress.clear()
     state.progress.update(progress)
+    same_number = num_processes == (distributed.world_size() if state.passes.together else 1)
+    state.passes.restore(_with_prefix(tensors, f"pass.{rank}.") if same_number else {})
     return num_processes
 
 

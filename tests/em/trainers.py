@@ -62,4 +62,4 @@ def kill_at(monkeypatch, target, name: str, call: int) -> None:
 def values(*sequence: float):
     """A function that gives one value after the other, whatever it is asked."""
     left = list(sequence)
-    return lambda *_: left.pop(0)
+    return lambda *_, **__: left.pop(0)
