@@ -41,8 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise ValueError(f"no training cut has {states} frames a unit: nothing to align")
         num_features = dataset.features(train[0]).shape[1]
         aligner = Aligner(num_features, len(table), config.silence, config.align, device)
-        training = aligner.train(train, dataset, options.seed)
-        answers = {split: aligner.align(cuts[split], dataset) for split in SPLITS}
+        checkpoint = folder / "checkpoint.safetensors"
+        training = aligner.train(train, dataset, options.seed, checkpoint)
+        answers = {s: aligner.align(cuts[s], dataset, aligner.passes) for s in SPLITS}
     except (ValueError, OSError) as error:
         if report.skipped:
             report.finish()
@@ -56,6 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         report.done(len(aligned))
         for name in short:
             report.skip(name, f"too short: fewer than {states} frames a unit")
+    checkpoint.unlink(missing_ok=True)  # it was for a run that is killed before this
     status = report.finish()
     for split, (aligned, _) in answers.items():
         if not len(aligned):

@@ -97,7 +97,11 @@ class Progress:
             if rate > 0:
                 left = tqdm.format_interval(max(self.total - self.done, 0) / rate)
                 left = f", {left} left"
-        each = f"{rate:.1f} {self.unit}s/s" if rate >= 1 or not rate else f"{1 / rate:.1f} s/{self.unit}"
+        each = (
+            f"{rate:.1f} {self.unit}s/s"
+            if rate >= 1 or not rate
+            else f"{1 / rate:.1f} s/{self.unit}"
+        )
         line = f"{self.description}: {self.done:,}{of} {self.unit}s, {each}{left}"
         print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}", file=sys.stderr, flush=True)
 

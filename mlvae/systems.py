@@ -20,8 +20,9 @@ from mlvae.data.dataset import UnitDataset
 from mlvae.device import num_parameters, seed_everything
 from mlvae.em import Decoding, EStep, Trainer, distributed
 from mlvae.em.calibration import choose_scale
-from mlvae.em.checkpoint import load_model, save_model
+from mlvae.em.checkpoint import keep_passes, load_model, save_model, weights_digest
 from mlvae.em.estep import search_compiler
+from mlvae.em.passes import Passes
 from mlvae.localize import localize
 from mlvae.nn import MlVae
 from mlvae.stage import log
@@ -106,6 +107,12 @@ def train_system(
         return training
     path = folder / "model.safetensors"
     metadata = load_model(path, model)
+    keeper = keep_passes(
+        folder / "scale-checkpoint.safetensors",
+        {**asdict(settings), "weights": weights_digest(model)},
+        seed,
+        [train_cuts, valid_cuts],
+    )
     decoding, losses = choose_scale(
         model,
         valid_cuts,
@@ -115,6 +122,7 @@ def train_system(
         settings.calibration,
         device,
         seed,
+        keeper.state.passes,
     )
     metadata["decoding"] = asdict(decoding)
     save_model(path, model, metadata)
@@ -127,11 +135,16 @@ def train_system(
     )
     if settings.edges == "aligner":
         system = System(model.to(device), settings.train.topology, decoding, None)
-        edges = train_edges(system, config, train_cuts, dataset, device, seed)
+        checkpoint = folder / "edges-checkpoint.safetensors"
+        edges = train_edges(
+            system, config, train_cuts, dataset, device, seed, keeper.state.passes, checkpoint
+        )
         edges["aligner"].save(folder / "edges.safetensors")
+        checkpoint.unlink(missing_ok=True)
         training["num_params"] += edges["num_params"]
         training["num_params_without_generator"] += edges["num_params"]
         training["training_seconds"] += edges["training_seconds"]
+    keeper.remove()
     return training
 
 
@@ -142,8 +155,20 @@ def train_edges(
     dataset: UnitDataset,
     device: torch.device,
     seed: int,
+    passes: Passes | None = None,
+    checkpoint: Path | None = None,
 ) -> dict:
     """Train an aligner on what the system heard in the training cuts.
+
+    Args:
+        system: whose edges it is for.
+        config: of the recipe.
+        cuts: training cuts with features.
+        dataset: gives features and units.
+        device: where to run.
+        seed: of everything random.
+        passes: what an earlier run has done of the search; None: nothing.
+        checkpoint: of the aligner's training, see there.
 
     Returns:
         The ``aligner``, its ``num_params`` and ``training_seconds``.
@@ -157,7 +182,7 @@ def train_edges(
         dataset,
         config.align.search_frames,
     )
-    found = search.run(system.model, system.decoding, device).spans
+    found = search.run(system.model, system.decoding, device, passes=passes).spans
     heard = []
     for cut in cuts:
         spoken = [s for s in found.get(cut.id, []) if s.kind == "unit" and not s.is_deleted]
@@ -177,7 +202,7 @@ def train_edges(
     plain = UnitDataset(dataset.table)
     num_features = plain.features(cuts[0]).shape[1]
     aligner = Aligner(num_features, len(dataset.table), config.silence, config.align, device)
-    training = aligner.train(long_enough, plain, seed)
+    training = aligner.train(long_enough, plain, seed, checkpoint)
     return {
         "aligner": aligner,
         "num_params": training["num_params"],

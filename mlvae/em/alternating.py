@@ -119,9 +119,7 @@ class Alternating(Algorithm):
 
     def search(self) -> EStepResult:
         """The E-step: hard assignments of all training cuts."""
-        return self.estep.run(
-            self.model, self.config.decoding, self.device, passes=self.passes
-        )
+        return self.estep.run(self.model, self.config.decoding, self.device, passes=self.passes)
 
     def train_generator(self, epoch: int, assignments: EStepResult) -> dict[str, float]:
         """Train the speech generator towards the E-step's correctness."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from torch import nn
 
 from mlvae.em import distributed
 from mlvae.em.passes import Passes
-from mlvae.stage import atomic_path
+from mlvae.stage import atomic_path, log
 
 
 @dataclass
@@ -159,6 +160,67 @@ def load_checkpoint(path: Path, state: TrainingState) -> int:
     same_number = num_processes == (distributed.world_size() if state.passes.together else 1)
     state.passes.restore(_with_prefix(tensors, f"pass.{rank}.") if same_number else {})
     return num_processes
+
+
+class Keeper:
+    """Keeps a state in a file: goes on from it, and writes it whenever a checkpoint is due.
+
+    Args:
+        path: the file; one of another identity is replaced. None: nothing is kept.
+        state: its progress has the run's ``identity`` and the ``seconds`` of work before.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+
+    def __init__(self, path: Path | None, state: TrainingState) -> None:
+        self.path = None if path is None else Path(path)
+        self.state = state
+        if self.path is not None:
+            self._go_on(self.path)
+            state.passes.save = self.save
+        self._began = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of work, those before a kill included."""
+        return self.state.progress["seconds"] + time.monotonic() - self._began
+
+    def save(self) -> None:
+        """Write the state as it is."""
+        self.state.progress["seconds"] = self.seconds
+        self._began = time.monotonic()
+        if self.path is not None:
+            save_checkpoint(self.path, self.state)
+
+    def remove(self) -> None:
+        """Remove the file, once what it stands for has been written."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+
+    def _go_on(self, path: Path) -> None:
+        if not path.exists():
+            return
+        if read_metadata(path).get("identity") != self.state.progress["identity"]:
+            log(f"{path} is of another seed, configuration or corpus: starting afresh")
+            return
+        load_checkpoint(path, self.state)
+        log(f"going on from {path}")
+
+
+def keep_passes(path: Path, settings: dict, seed: int, cut_sets: list[CutSet]) -> Keeper:
+    """Keep passes over cuts in a file; arguments as of :class:`Keeper` and :func:`run_identity`."""
+    identity = run_identity(settings, seed, None, cut_sets)
+    return Keeper(path, TrainingState({}, {}, {"identity": identity, "seconds": 0.0}))
+
+
+def weights_digest(module: nn.Module) -> str:
+    """64 hexadecimal digits that are equal for equal weights and buffers."""
+    digest = hashlib.sha256()
+    for name, value in sorted(module.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def run_identity(settings: dict, seed: int, setup: dict | None, cut_sets: list[CutSet]) -> str:

@@ -12,6 +12,7 @@ from lhotse import CutSet
 
 from mlvae.data.dataset import UnitDataset, make_sampler
 from mlvae.em import distributed
+from mlvae.em.passes import Gathered, Passes
 from mlvae.fsa import (
     Emissions,
     MlFsaCompiler,
@@ -21,7 +22,6 @@ from mlvae.fsa import (
     plan_batches,
     posteriors,
 )
-from mlvae.em.passes import Gathered, Passes
 from mlvae.nn import MlVae
 from mlvae.pronunciations import graph_units
 
@@ -277,9 +277,7 @@ class EStep:
         if self.shared:
             rounds = max(distributed.gather(len(self.batches)))
         total = sum(map(num_frames, self.batches))
-        return passes.over(
-            self.batches, gathered, description, "frame", total, num_frames, rounds
-        )
+        return passes.over(self.batches, gathered, description, "frame", total, num_frames, rounds)
 
     def localize(
         self,

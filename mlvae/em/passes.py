@@ -147,8 +147,8 @@ class Passes:
                 yield batch
                 progress.update(size(batch))
                 self._tick(this, place)
-        for place in range(max(place, before) + 1, rounds + 1):
-            self._tick(this, place)
+        for empty in range(max(place, before) + 1, rounds + 1):
+            self._tick(this, empty)
 
     def _tick(self, this: _Pass, place: int) -> None:
         """After each batch: a checkpoint, if one is due."""

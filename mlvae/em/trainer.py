@@ -245,7 +245,11 @@ class Trainer:
             model.unlink(missing_ok=True)
             checkpoint.unlink()
         # Within the first iteration there is no model yet.
-        if checkpoint.exists() and read_metadata(checkpoint)["best_iteration"] and not model.exists():
+        if (
+            checkpoint.exists()
+            and read_metadata(checkpoint)["best_iteration"]
+            and not model.exists()
+        ):
             raise ValueError(
                 f"{checkpoint} is there without {model.name}, its best iteration: move it away to "
                 "start afresh"

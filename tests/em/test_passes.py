@@ -7,11 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-import mlvae.em.checkpoint
 from mlvae.em import Decoding, passes
-from mlvae.em.checkpoint import read_metadata, read_tensors
-from mlvae.em.estep import EStep
-from mlvae.em.passes import Gathered, Passes, text_of, text_tensor
+from mlvae.em.checkpoint import read_tensors
+from mlvae.em.passes import Passes
 from mlvae.em.settings import CrossFitConfig
 from tests.em.test_crossfit import with_origin
 from tests.em.tiny import spoken_cuts
