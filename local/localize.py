@@ -13,9 +13,10 @@ from mlvae.data.dataset import UnitDataset, load_cuts, usable_cuts
 from mlvae.data.manifests import write_manifest
 from mlvae.data.units import UnitTable
 from mlvae.device import select_device
+from mlvae.em.checkpoint import keep_passes
 from mlvae.report.textgrid import write_textgrid
 from mlvae.stage import StageReport
-from mlvae.systems import SYSTEMS, Localizer, check_systems
+from mlvae.systems import SYSTEMS, Localizer, check_systems, models_digest
 
 TIERS = ["fa", "mlvae", "mlvae_heard"]
 
@@ -34,25 +35,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not len(cuts):
             raise ValueError("no aligned test cuts: look at stage 3")
         dataset = UnitDataset(table, deltas=config.deltas)
-        localizers: dict[str, Localizer] = {}
+        localizers: dict[str, tuple[Localizer, str]] = {}
         for name in options.systems:
             kind, folder = SYSTEMS[name], options.exp_dir / name
             if kind is not None:
                 if not (folder / "training.json").is_file():
                     raise ValueError(f"{name} is not trained to its end: run stage 4 (train)")
-                localizers.update(kind.load(name, config, cuts, dataset, folder, device))
+                loaded = kind.load(name, config, cuts, dataset, folder, device)
+                digest = models_digest(folder)
+                localizers.update((answer, (way, digest)) for answer, way in loaded.items())
         short: dict[str, list[str]] = {}
-        for name, localizer in localizers.items():
-            localized, too_short = localizer(cuts)
+        text = options.config.read_text(encoding="utf-8")
+        for name, (localizer, digest) in localizers.items():
+            folder = options.exp_dir / name
+            settings = {"system": name, "models": digest, "config": text}
+            keeper = keep_passes(folder / "localize-checkpoint.safetensors", settings, 0, [cuts])
+            localized, too_short = localizer(cuts, passes=keeper.state.passes)
             for cut_id in too_short:
                 short.setdefault(cut_id, []).append(name)
-            folder = options.exp_dir / name
             write_manifest(folder / "cuts_test.jsonl.gz", localized)
             wanted = {folder / "textgrids" / f"{cut.id}.TextGrid": cut for cut in localized}
             for earlier in set((folder / "textgrids").glob("*.TextGrid")) - wanted.keys():
                 earlier.unlink()  # of a cut that has no answer any more
             for path, cut in wanted.items():
                 write_textgrid(cut, path, TIERS)
+            keeper.remove()
     except (ValueError, OSError) as error:
         if report.skipped:
             report.finish()

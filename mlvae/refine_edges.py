@@ -12,6 +12,7 @@ from lhotse.supervision import AlignmentItem
 from mlvae.align import Aligner
 from mlvae.data.dataset import UnitDataset
 from mlvae.data.units import UnitTable
+from mlvae.em.passes import Passes
 from mlvae.tiers import (
     NOTHING_HEARD,
     SPOKEN,
@@ -24,7 +25,9 @@ from mlvae.tiers import (
 )
 
 
-def refine_edges(cuts: Sequence[Cut], table: UnitTable, edges: Aligner) -> list[Cut]:
+def refine_edges(
+    cuts: Sequence[Cut], table: UnitTable, edges: Aligner, passes: Passes | None = None
+) -> list[Cut]:
     """Give the units of ``mlvae`` the times that a forced alignment of what was heard has.
 
     A unit that was left out is aligned too, as the canonical one: it gets the shortest time that
@@ -34,6 +37,12 @@ def refine_edges(cuts: Sequence[Cut], table: UnitTable, edges: Aligner) -> list[
     Where it is not known what was heard there is nothing to align: such cuts stay as they are, as
     do those that are too short for the aligner. A unit that has no counterpart in what was spoken
     instead lies without length at the end of the one before it, as before.
+
+    Args:
+        cuts: with the tiers of localisation.
+        table: ids of the units.
+        edges: the aligner.
+        passes: what an earlier run has done; None: nothing.
     """
     sounds = {cut.id: _sounds(cut) for cut in cuts}
     heard = [
@@ -44,7 +53,7 @@ def refine_edges(cuts: Sequence[Cut], table: UnitTable, edges: Aligner) -> list[
     ]
     if not heard:
         return list(cuts)
-    aligned, _ = edges.align(CutSet.from_cuts(heard), UnitDataset(table))
+    aligned, _ = edges.align(CutSet.from_cuts(heard), UnitDataset(table), passes)
     times = {cut.id: tier(cut, "fa") for cut in aligned}
     return [_moved(cut, sounds[cut.id], times[cut.id]) if cut.id in times else cut for cut in cuts]
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -242,7 +243,11 @@ def load_system(
 
 
 def localize_with(
-    system: System, cuts: CutSet, dataset: UnitDataset, device: torch.device
+    system: System,
+    cuts: CutSet,
+    dataset: UnitDataset,
+    device: torch.device,
+    passes: Passes | None = None,
 ) -> tuple[CutSet, list[str]]:
     """Add the tiers of a system; see :func:`mlvae.localize.localize`."""
     return localize(
@@ -254,6 +259,7 @@ def localize_with(
         topology=system.topology,
         edges=system.edges,
         mean_edges=system.mean_edges,
+        passes=passes,
     )
 
 
@@ -277,8 +283,9 @@ def new_model(
     )
 
 
-#: Adds the tiers of a system to cuts; also gives the ids of those too short for their units.
-Localizer = Callable[[CutSet], "tuple[CutSet, list[str]]"]
+#: Adds the tiers of a system to cuts; also gives the ids of those too short for their units. The
+#: keyword ``passes`` may say what an earlier run has done.
+Localizer = Callable[..., "tuple[CutSet, list[str]]"]
 
 
 def load_localizers(
@@ -298,6 +305,16 @@ def load_localizers(
         answer: partial(localize_with, way, dataset=dataset, device=device)
         for answer, way in answers.items()
     }
+
+
+def models_digest(folder: Path) -> str:
+    """64 hexadecimal digits of what a system's folder has been trained to: model and edges."""
+    digest = hashlib.sha256()
+    for name in ("model.safetensors", "edges.safetensors"):
+        path = folder / name
+        if path.is_file():
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
