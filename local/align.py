@@ -14,8 +14,11 @@ from mlvae.data.dataset import UnitDataset, load_cuts, usable_cuts
 from mlvae.data.manifests import SPLITS, write_json, write_manifest
 from mlvae.data.units import UnitTable
 from mlvae.device import denormals_flushed, select_device
+from mlvae.made import remove_made
 from mlvae.program import start_program
 from mlvae.stage import StageReport, in_one_line, log, stage_folder
+
+CHECKPOINT = "checkpoint.safetensors"
 
 
 @denormals_flushed()
@@ -32,7 +35,7 @@ def in_folder(options: ModelOptions) -> int:
         ValueError, OSError: they cannot be used, or not be written to.
     """
     folder = options.exp_dir / "fa"
-    outputs = [folder / "model.safetensors", folder / "training.json"]
+    outputs = [folder / name for name in (CHECKPOINT, "model.safetensors", "training.json")]
     outputs += [folder / f"cuts_{split}.jsonl.gz" for split in SPLITS]
     with stage_folder("3 align", options.exp_dir, outputs, reads=[options.data_dir]):
         return align(options)
@@ -61,8 +64,9 @@ def align(options: ModelOptions) -> int:
             raise ValueError(f"no training cut has {states} frames a unit: nothing to align")
         num_features = dataset.features(train[0]).shape[1]
         aligner = Aligner(num_features, len(table), config.silence, config.align, device)
-        training = aligner.train(train, dataset, options.seed)
-        answers = {split: aligner.align(cuts[split], dataset) for split in SPLITS}
+        checkpoint = folder / CHECKPOINT
+        training = aligner.train(train, dataset, options.seed, checkpoint)
+        answers = {s: aligner.align(cuts[s], dataset, aligner.passes) for s in SPLITS}
     except (ValueError, OSError) as error:
         if report.skipped:
             report.finish()
@@ -76,6 +80,7 @@ def align(options: ModelOptions) -> int:
         report.done(len(aligned))
         for name in short:
             report.skip(name, f"too short: fewer than {states} frames a unit")
+    remove_made(checkpoint)  # it was for a run that is killed before this
     status = report.finish()
     for split, (aligned, _) in answers.items():
         if not len(aligned):

@@ -13,12 +13,14 @@ from mlvae.data.dataset import UnitDataset, load_cuts, usable_cuts
 from mlvae.data.manifests import write_manifest
 from mlvae.data.units import UnitTable
 from mlvae.device import denormals_flushed, select_device
+from mlvae.em.checkpoint import keep_passes
 from mlvae.made import Record
 from mlvae.program import start_program
 from mlvae.report.textgrid import textgrid_paths, write_textgrids
 from mlvae.stage import StageReport, in_one_line, stage_folder
-from mlvae.systems import SYSTEMS, Localizer, check_systems
+from mlvae.systems import SYSTEMS, Localizer, check_systems, models_digest
 
+CHECKPOINT = "localize-checkpoint.safetensors"
 TIERS = ["fa", "mlvae", "mlvae_heard"]
 
 
@@ -52,26 +54,32 @@ def localize(options: ModelOptions) -> int:
         if not len(cuts):
             raise ValueError("no aligned test cuts: look at stage 3")
         dataset = UnitDataset(table, deltas=config.deltas)
-        localizers: dict[str, Localizer] = {}
+        localizers: dict[str, tuple[Localizer, str]] = {}
         for name in options.systems:
             kind, folder = SYSTEMS[name], options.exp_dir / name
             if kind is not None:
                 if not (folder / "training.json").is_file():
                     raise ValueError(f"{name} is not trained to its end: run stage 4 (train)")
-                localizers.update(kind.load(name, config, cuts, dataset, folder, device))
+                loaded = kind.load(name, config, cuts, dataset, folder, device)
+                digest = models_digest(folder)
+                localizers.update((answer, (way, digest)) for answer, way in loaded.items())
         for name in localizers:  # before the work
             record, folder = Record.begin(options.exp_dir), options.exp_dir / name
-            record.check([folder / "cuts_test.jsonl.gz"])
+            record.check([folder / "cuts_test.jsonl.gz", folder / CHECKPOINT])
             record.check(textgrid_paths(cuts.ids, folder / "textgrids").values())
         short: dict[str, list[str]] = {}
         unwritten: dict[str, str] = {}
-        for name, localizer in localizers.items():
-            localized, too_short = localizer(cuts)
+        text = options.config.read_text(encoding="utf-8")
+        for name, (localizer, digest) in localizers.items():
+            folder = options.exp_dir / name
+            settings = {"system": name, "models": digest, "config": text}
+            keeper = keep_passes(folder / CHECKPOINT, settings, 0, [cuts])
+            localized, too_short = localizer(cuts, passes=keeper.state.passes)
             for cut_id in too_short:
                 short.setdefault(cut_id, []).append(name)
-            folder = options.exp_dir / name
             write_manifest(folder / "cuts_test.jsonl.gz", localized)
             unwritten.update(write_textgrids(localized, folder / "textgrids", TIERS))
+            keeper.remove()
     except (ValueError, OSError) as error:
         if report.skipped:
             report.finish()

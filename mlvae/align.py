@@ -7,8 +7,7 @@ targets, and the best path of the ``single`` topology under it gives new targets
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -17,13 +16,20 @@ import torch.nn.functional as F
 from lhotse import CutSet
 from lhotse.cut import Cut
 from lhotse.supervision import AlignmentItem
-from tqdm import tqdm
 
 from mlvae.bounds import Count, LearningRate, Settings
 from mlvae.data.dataset import UnitDataset, make_sampler
 from mlvae.data.units import UnitTable, canonical_units
 from mlvae.device import num_parameters, seed_everything
-from mlvae.em.checkpoint import load_model, save_model
+from mlvae.em.checkpoint import (
+    Keeper,
+    TrainingState,
+    load_model,
+    run_identity,
+    save_model,
+)
+from mlvae.em.estep import FoundPaths
+from mlvae.em.passes import Gathered, Passes, text_of, text_tensor
 from mlvae.em.targets import items_of_spans
 from mlvae.fsa import MlFsaCompiler, UnitSpan, best_columns, best_path
 from mlvae.nn import NarrowAcousticModel, NarrowAcousticModelConfig
@@ -62,6 +68,9 @@ class Aligner:
         silence: whether silence is optional at edges and between words.
         config: how to train.
         device: where to run.
+
+    Attributes:
+        passes: what is done of a round of training; afterwards they are free for :meth:`align`.
     """
 
     def __init__(
@@ -81,16 +90,23 @@ class Aligner:
         self.model = NarrowAcousticModel(num_features, num_units, silence, config.model).to(device)
         columns = self.compiler.layout.num_posteriors
         self.model.register_buffer("log_prior", torch.zeros(columns, device=device))
+        self.passes = Passes()
 
-    def train(self, cuts: CutSet, dataset: UnitDataset, seed: int) -> dict:
+    def train(
+        self, cuts: CutSet, dataset: UnitDataset, seed: int, checkpoint: Path | None = None
+    ) -> dict:
         """Train from a flat start; return what ``training.json`` says.
 
         Args:
             cuts: training cuts with features, each with at least as many frames as states.
             dataset: gives features and units.
             seed: of initial weights, order and dropout.
+            checkpoint: file that is written every few minutes and after each round, and that a
+                killed training goes on from; who calls removes it in the end. None: there is none.
+
+        Raises:
+            ValueError: the checkpoint is damaged.
         """
-        began = time.monotonic()
         seed_everything(seed)
         self.model.apply(_reset)
         cuts = list(cuts)
@@ -105,37 +121,57 @@ class Aligner:
             _flat_start(len(matrix), sequence, layout.states_per_unit, silence)
             for matrix, sequence in zip(features, units)
         ]
-        scores = []
         optimizer = torch.optim.Adam(self.model.parameters(), lr=self.config.learning_rate)
-        rounds = tqdm(
-            range(self.config.rounds), desc="align", unit="round", leave=False, disable=None
+        setup = {"shape": [frames.shape[1], layout.num_posteriors], "units": dataset.table.symbols}
+        identity = run_identity(asdict(self.config), seed, setup, [cuts])
+        progress: dict = {"scores": [], "seconds": 0.0, "identity": identity}
+        state = TrainingState(
+            {"model": self.model}, {"model": optimizer}, progress, passes=self.passes
         )
-        for number in rounds:
+        keeper = Keeper(checkpoint, state)
+        if "targets" in state.tensors:
+            lengths = [len(target) for target in targets]
+            targets = list(state.tensors["targets"].split(lengths))
+        while len(progress["scores"]) < self.config.rounds:
+            number = len(progress["scores"]) + 1
+            name = f"align, round {number} of {self.config.rounds}"
             target = torch.cat(targets)
             self._set_prior(target)
-            loss = self._train_round(padded, position, target, optimizer)
-            score, targets = self._realign(CutSet.from_cuts(cuts), dataset)
-            scores.append(score)
-            log(f"round {number + 1}: loss {loss:.4f}, path score {score:.4f} a frame")
+            loss = self._train_round(padded, position, target, optimizer, name)
+            score, targets = self._realign(CutSet.from_cuts(cuts), dataset, name)
+            progress["scores"].append(score)
+            log(f"round {number}: loss {loss:.4f}, path score {score:.4f} a frame")
+            state.tensors["targets"] = torch.cat(targets)
+            self.passes.clear()
+            keeper.save()
         self._set_prior(torch.cat(targets))
         return {
             "num_params": num_parameters(self.model),
-            "training_seconds": round(time.monotonic() - began, 1),
-            "path_scores": scores,
+            "training_seconds": round(keeper.seconds, 1),
+            "path_scores": progress["scores"],
         }
 
-    def align(self, cuts: CutSet, dataset: UnitDataset) -> tuple[CutSet, list[str]]:
+    def align(
+        self, cuts: CutSet, dataset: UnitDataset, passes: Passes | None = None
+    ) -> tuple[CutSet, list[str]]:
         """Add the tier ``fa``; item scores are mean log scores a frame.
 
         It has one item a canonical unit. A cut that was found to be spoken in other pronunciations
         than the canonical ones also has ``fa_spoken``, see :mod:`mlvae.pronunciations`.
 
+        Args:
+            cuts: cuts with features and canonical units.
+            dataset: gives features and units.
+            passes: what an earlier run has done; None: nothing.
+
         Returns:
             The cuts with the tier, in their order, and the ids of those too short for their states.
         """
-        found = {}
-        for cut_ids, graphs, emissions in self._search(cuts, dataset):
-            found.update(zip(cut_ids, best_path(graphs, emissions)))
+        paths = FoundPaths()
+        batches = self._search(cuts, dataset, passes or Passes(), paths, "align")
+        for cut_ids, graphs, emissions in batches:
+            paths.value.update(zip(cut_ids, best_path(graphs, emissions)))
+        found = paths.value
         aligned, short = [], []
         for cut in cuts:
             spans = found[cut.id]
@@ -165,38 +201,60 @@ class Aligner:
         """Read what :meth:`save` wrote; ValueError names a file that does not fit."""
         load_model(path, self.model)
 
-    def _train_round(self, padded, position, target, optimizer) -> float:
+    def _train_round(self, padded, position, target, optimizer, description: str) -> float:
         self.model.train()
         width = 2 * self.config.model.context + 1
         offsets = torch.arange(width) - self.config.model.context
-        total = 0.0
+        epoch = _Epoch()
         for _ in range(self.config.epochs_per_round):
-            total = 0.0
-            for index in torch.randperm(len(position)).split(self.config.batch_frames):
+            epoch = _Epoch()
+            batches = self.passes.over(
+                epoch.batches(len(position), self.config.batch_frames),
+                epoch,
+                description,
+                "frame",
+                len(position),
+                len,
+            )
+            for index in batches:
                 windows = padded[position[index].unsqueeze(1) + offsets].to(self.device)
                 log_probs = self.model.middle_frame(windows)
                 loss = F.nll_loss(log_probs, target[index].to(self.device))
                 optimizer.zero_grad(set_to_none=True)
                 loss.backward()
                 optimizer.step()
-                total += float(loss.detach()) * len(index)
-        return total / max(len(position), 1)
+                epoch.total += float(loss.detach()) * len(index)
+        return epoch.total / max(len(position), 1)
 
-    def _realign(self, cuts: CutSet, dataset: UnitDataset) -> tuple[float, list[torch.Tensor]]:
+    def _realign(
+        self, cuts: CutSet, dataset: UnitDataset, description: str
+    ) -> tuple[float, list[torch.Tensor]]:
         """Mean path score a frame, and the state of each frame of each cut."""
-        columns: dict[str, torch.Tensor] = {}
-        total = torch.zeros((), dtype=torch.float64)
-        for cut_ids, graphs, emissions in self._search(cuts, dataset):
-            total += sum(span.score for spans in best_path(graphs, emissions) for span in spans)
+        states = _States()
+        for cut_ids, graphs, emissions in self._search(
+            cuts, dataset, self.passes, states, f"{description}, search"
+        ):
+            states.score += sum(
+                span.score for spans in best_path(graphs, emissions) for span in spans
+            )
             found = best_columns(graphs, emissions)
             for name, row, length in zip(cut_ids, found, emissions.num_frames.tolist()):
-                columns[name] = row[:length]
-        targets = [columns[cut.id] for cut in cuts]
-        return float(total) / sum(len(target) for target in targets), targets
+                states.value[name] = row[:length]
+        targets = [states.value[cut.id] for cut in cuts]
+        return states.score / sum(len(target) for target in targets), targets
 
-    def _search(self, cuts: CutSet, dataset: UnitDataset):
+    def _search(
+        self,
+        cuts: CutSet,
+        dataset: UnitDataset,
+        passes: Passes,
+        gathered: Gathered,
+        description: str,
+    ):
         self.model.eval()
-        for batch_cuts in make_sampler(cuts, self.config.search_frames, shuffle=False):
+        sampler = make_sampler(cuts, self.config.search_frames, shuffle=False)
+        total = sum(cut.num_frames for cut in cuts)
+        for batch_cuts in passes.over(sampler, gathered, description, "frame", total, _num_frames):
             batch = dataset[batch_cuts]
             with torch.no_grad():
                 log_probs = self.model(batch["features"].to(self.device))
@@ -219,6 +277,62 @@ def _items(cut: Cut, spans: Sequence[UnitSpan], table: UnitTable) -> list[Alignm
     units = [span for span in spans if span.kind == "unit"]
     scores = [span.score / max(span.end - span.start, 1) for span in units]
     return items_of_spans(cut, units, table.units(span.unit for span in units), scores)
+
+
+class _Epoch(Gathered):
+    """An epoch over frames: the sum of its losses, and what its order was drawn from."""
+
+    def __init__(self) -> None:
+        self.total = 0.0
+        self.drawn_from: torch.Tensor | None = None
+
+    def batches(self, num_frames: int, size: int) -> Iterator[torch.Tensor]:
+        """All frames in the order of this epoch, ``size`` by ``size``."""
+        if self.drawn_from is None:
+            self.drawn_from = torch.get_rng_state()
+            order = torch.randperm(num_frames)
+        else:  # an earlier run has drawn it; its generator is further by now
+            with torch.random.fork_rng(devices=[]):
+                torch.set_rng_state(self.drawn_from)
+                order = torch.randperm(num_frames)
+        yield from order.split(size)
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The sum, and the state of the random generator before the order was drawn."""
+        total = torch.tensor(self.total, dtype=torch.float64)
+        return {"total": total, "drawn_from": self.drawn_from}
+
+    def restore(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Take over what a checkpoint has."""
+        self.total = float(tensors["total"])
+        self.drawn_from = tensors["drawn_from"]
+
+
+class _States(Gathered):
+    """What a search has found: the score of all paths, and by cut the state of each frame."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.score = 0.0
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The score, the names of the cuts, their lengths and their states in one row."""
+        return {
+            "score": torch.tensor(self.score, dtype=torch.float64),
+            "names": text_tensor(list(self.value)),
+            "lengths": torch.tensor([len(states) for states in self.value.values()]),
+            "states": torch.cat(list(self.value.values())),
+        }
+
+    def restore(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Take over what a checkpoint has."""
+        self.score = float(tensors["score"])
+        states = tensors["states"].split(tensors["lengths"].tolist())
+        self.value = dict(zip(text_of(tensors["names"]), states))
+
+
+def _num_frames(cuts: CutSet) -> int:
+    return sum(cut.num_frames for cut in cuts)
 
 
 def _reset(module: torch.nn.Module) -> None:

@@ -36,6 +36,7 @@ from mlvae.align import Aligner
 from mlvae.data.dataset import UnitDataset
 from mlvae.data.units import UnitTable, canonical_units
 from mlvae.em.estep import Decoding, EStep, search_compiler
+from mlvae.em.passes import Gathered, Passes
 from mlvae.em.targets import items_of_spans
 from mlvae.fsa import UnitSpan, best_path, expected_edges, posteriors, word_posteriors
 from mlvae.nn import MlVae
@@ -44,7 +45,9 @@ from mlvae.refine_edges import refine_edges
 from mlvae.tiers import (
     NOTHING_HEARD,
     SPOKEN,
+    UNIT_TIERS,
     UNKNOWN_HEARD,
+    has_tier,
     tier,
     units_of_words,
     with_tiers,
@@ -62,6 +65,7 @@ def localize(
     edges: Aligner | None = None,
     mean_edges: bool = False,
     max_frames: int = 8000,
+    passes: Passes | None = None,
 ) -> tuple[CutSet, list[str]]:
     """Add the tiers that the head of this module lists.
 
@@ -78,6 +82,7 @@ def localize(
         mean_edges: whether edges are their posterior means over all paths, fractions of a frame
             included, instead of the best path's.
         max_frames: largest batch, in frames with padding.
+        passes: what an earlier run has done; None: nothing.
 
     Returns:
         The cuts with the tiers, in their order, and the ids of those too short for their units.
@@ -88,11 +93,12 @@ def localize(
     table = dataset.table
     words = {cut.id: units_of_words(cut) for cut in cuts}
     by_id = {cut.id: cut for cut in cuts}
-    localized: dict[str, Cut] = {}
-    of_words: dict[str, torch.Tensor] = {}
-    sounds: dict[str, list[int | None]] = {}
+    passes = passes or Passes()
+    # By cut its tiers, the chances of its words, and what units its sounds are of.
+    answers = Gathered({})
     search = EStep(search_compiler(model, topology, decoding), cuts, dataset, max_frames)
-    for graphs, emissions in search.scores(model, decoding, device):
+    batches = search.left(passes, answers, "localize")
+    for graphs, emissions in search.scores(model, decoding, device, batches=batches):
         names = emissions.names
         paths = best_path(graphs, emissions)
         units = posteriors(graphs, emissions)
@@ -108,26 +114,34 @@ def localize(
             if mean is not None:
                 spans = spans_with_edges(spans, mean)
             cut, wrong, left_out = by_id[name], unit.mispronounced + unit.deleted, unit.deleted
+            sounds = None
             places = places_of_slots(cut, table)
             if places is not None:
                 units_of_cut = table.ids(canonical_units(cut), cut.id)
                 if spoken_differs(spans, places, units_of_cut):
                     cut = _with_spoken(cut, spans, table)
-                    sounds[name] = _units_of_sounds(spans, places)
+                    sounds = _units_of_sounds(spans, places)
                 spans = canonical_spans(spans, places, units_of_cut)
                 wrong, left_out = (by_place(p, places, len(spans)) for p in (wrong, left_out))
             # A sum over many paths may exceed 1 in the last digits.
             wrong, left_out = wrong.clamp(max=1.0), left_out.clamp(max=1.0)
-            localized[name] = _with_units(cut, spans, wrong, left_out if can_skip else None, table)
-            of_words[name] = wrong if chance is None else chance
-    found = [localized[cut.id] for cut in cuts if cut.id in localized]
+            cut = _with_units(cut, spans, wrong, left_out if can_skip else None, table)
+            tiers = {t: tier(cut, t) for t in (*UNIT_TIERS, SPOKEN) if has_tier(cut, t)}
+            of_words = (wrong if chance is None else chance).tolist()
+            answers.value[name] = tiers, of_words, sounds
+    found = []
+    for cut in (cut for cut in cuts if cut.id in answers.value):
+        tiers = answers.value[cut.id][0]
+        items = {t: [AlignmentItem(*item) for item in tiers[t]] for t in tiers}
+        found.append(with_tiers(cut, items))
     if edges is not None:
-        found = refine_edges(found, dataset.table, edges, sounds)
+        sounds = {cut.id: answers.value[cut.id][2] for cut in found}
+        found = refine_edges(found, dataset.table, edges, sounds, passes)
     found = [
-        cut if words[cut.id] is None else _with_words(cut, words[cut.id], of_words[cut.id])
+        cut if words[cut.id] is None else _with_words(cut, words[cut.id], answers.value[cut.id][1])
         for cut in found
     ]
-    return CutSet.from_cuts(found), [cut.id for cut in cuts if cut.id not in localized]
+    return CutSet.from_cuts(found), [cut.id for cut in cuts if cut.id not in answers.value]
 
 
 def spans_with_edges(spans: Sequence[UnitSpan], edges: torch.Tensor) -> list[UnitSpan]:
@@ -205,13 +219,12 @@ def _with_units(
     return with_tiers(cut, tiers)
 
 
-def _with_words(cut: Cut, word_of: Sequence[int], wrong: torch.Tensor) -> Cut:
+def _with_words(cut: Cut, word_of: Sequence[int], wrong: Sequence[float]) -> Cut:
     """Add the tier of words; ``wrong`` is by word."""
     spans = word_spans(tier(cut, "mlvae"), word_of)
     words = cut.supervisions[0].custom["words"]
     items = [
-        AlignmentItem(symbol, *span, chance)
-        for symbol, span, chance in zip(words, spans, wrong.tolist())
+        AlignmentItem(symbol, *span, chance) for symbol, span, chance in zip(words, spans, wrong)
     ]
     return with_tiers(cut, {"mlvae_word": items})
 

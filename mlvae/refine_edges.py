@@ -12,6 +12,7 @@ from lhotse.supervision import AlignmentItem
 from mlvae.align import Aligner
 from mlvae.data.dataset import UnitDataset
 from mlvae.data.units import UnitTable
+from mlvae.em.passes import Passes
 from mlvae.tiers import (
     NOTHING_HEARD,
     SPOKEN,
@@ -28,7 +29,8 @@ def refine_edges(
     cuts: Sequence[Cut],
     table: UnitTable,
     edges: Aligner,
-    units_of_sounds: Mapping[str, Sequence[int | None]] | None = None,
+    units_of_sounds: Mapping[str, Sequence[int | None] | None] | None = None,
+    passes: Passes | None = None,
 ) -> list[Cut]:
     """Give the units of ``mlvae`` the times that a forced alignment of what was heard has.
 
@@ -47,6 +49,7 @@ def refine_edges(
         units_of_sounds: of each cut that has the tier ``mlvae_spoken``, by its id: which canonical
             unit each sound of that tier is, None for a sound of none, with the units that were left
             out in between, in order.
+        passes: what an earlier run has done; None: nothing.
 
     Raises:
         ValueError: ``units_of_sounds`` does not fit the tiers of a cut; names it.
@@ -61,7 +64,7 @@ def refine_edges(
     ]
     if not heard:
         return list(cuts)
-    aligned, _ = edges.align(CutSet.from_cuts(heard), UnitDataset(table))
+    aligned, _ = edges.align(CutSet.from_cuts(heard), UnitDataset(table), passes)
     times = {cut.id: tier(cut, "fa") for cut in aligned}
     return [_moved(cut, sounds[cut.id], times[cut.id]) if cut.id in times else cut for cut in cuts]
 

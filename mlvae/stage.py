@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -22,24 +22,106 @@ SKIPPED = "skipped.jsonl"
 
 _Item = TypeVar("_Item")
 
+#: Seconds between two lines of a loop in a log file.
+LINE_SECONDS = 30.0
+
 
 def log(message: str) -> None:
     """Print one line with the local time in front, as Kaldi recipes do."""
     print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {message}", flush=True)
 
 
+class Progress:
+    """Shows how far a loop is, with its rate and the time that is left, on standard error.
+
+    On a terminal that is a bar, which goes away at the end. A log file would keep each state of it:
+    there it is a line every half minute, so that a loop of a few seconds says nothing.
+
+    Args:
+        description: what the loop does.
+        unit: what is counted, in the singular.
+        total: how many there are; None where nobody knows.
+        shown: whether to show anything; of processes that work together one does.
+    """
+
+    def __init__(
+        self, description: str, unit: str, total: int | None = None, shown: bool = True
+    ) -> None:
+        self.description = description
+        self.unit = unit
+        self.total = total
+        self.shown = shown
+        self.done = self._skipped = 0
+        self._began = self._said = time.monotonic()
+        self._bar = None
+        if shown and sys.stderr.isatty():
+            self._bar = tqdm(
+                desc=description,
+                total=total,
+                unit=unit,
+                unit_scale=unit == "frame",
+                leave=False,
+                mininterval=0.5,
+            )
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def skip(self, count: int) -> None:
+        """Count what an earlier run has done, which tells nothing of the rate."""
+        self.done += count
+        self._skipped += count
+        if self._bar is not None:
+            self._bar.initial += count
+            self._bar.n += count
+
+    def update(self, count: int = 1) -> None:
+        """Count what was done."""
+        self.done += count
+        if self._bar is not None:
+            self._bar.update(count)
+        elif self.shown and time.monotonic() - self._said >= LINE_SECONDS:
+            self._say()
+
+    def close(self) -> None:
+        """End the bar; a loop that had lines has a last one, unless it has just been said."""
+        if self._bar is not None:
+            self._bar.close()
+        elif self._said > self._began and time.monotonic() > self._said:
+            self._say()
+
+    def _say(self) -> None:
+        self._said = time.monotonic()
+        seconds = max(self._said - self._began, 1e-9)
+        rate = (self.done - self._skipped) / seconds
+        of = left = ""
+        if self.total:
+            of = f" of {self.total:,} ({self.done / self.total:.0%})"
+            if rate > 0:
+                left = tqdm.format_interval(max(self.total - self.done, 0) / rate)
+                left = f", {left} left"
+        each = (
+            f"{rate:.1f} {self.unit}s/s"
+            if rate >= 1 or not rate
+            else f"{1 / rate:.1f} s/{self.unit}"
+        )
+        line = f"{self.description}: {self.done:,}{of} {self.unit}s, {each}{left}"
+        print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}", file=sys.stderr, flush=True)
+
+
 def progress(
     items: Iterable[_Item], description: str, unit: str, total: int | None = None
-) -> Iterable[_Item]:
-    """Go through ``items`` with a progress bar on standard error.
-
-    A log file keeps each state of the bar that a terminal writes over: there it is written twice a
-    minute at most.
-    """
-    seconds = 0.5 if sys.stderr.isatty() else 30.0
-    return tqdm(
-        items, description, total, unit=unit, mininterval=seconds, maxinterval=max(10.0, seconds)
-    )
+) -> Iterator[_Item]:
+    """Go through ``items`` and show how far; see :class:`Progress`."""
+    if total is None and isinstance(items, Sized):
+        total = len(items)
+    with Progress(description, unit, total) as shown:
+        for item in items:
+            yield item
+            shown.update()
 
 
 def in_one_line(program: str, work: Callable[[], int]) -> int:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -20,8 +21,9 @@ from mlvae.data.dataset import UnitDataset
 from mlvae.device import num_parameters, seed_everything
 from mlvae.em import Decoding, EStep, Trainer, distributed
 from mlvae.em.calibration import choose_scale
-from mlvae.em.checkpoint import load_model, save_model
+from mlvae.em.checkpoint import keep_passes, load_model, save_model, weights_digest
 from mlvae.em.estep import search_compiler
+from mlvae.em.passes import Passes
 from mlvae.localize import localize
 from mlvae.made import remove_made
 from mlvae.nn import MlVae
@@ -107,6 +109,12 @@ def train_system(
         return training
     path = folder / "model.safetensors"
     metadata = load_model(path, model)
+    keeper = keep_passes(
+        folder / "scale-checkpoint.safetensors",
+        {**asdict(settings), "weights": weights_digest(model)},
+        seed,
+        [train_cuts, valid_cuts],
+    )
     decoding, losses = choose_scale(
         model,
         valid_cuts,
@@ -116,6 +124,7 @@ def train_system(
         settings.calibration,
         device,
         seed,
+        keeper.state.passes,
     )
     metadata["decoding"] = asdict(decoding)
     save_model(path, model, metadata)
@@ -128,11 +137,16 @@ def train_system(
     )
     if settings.edges == "aligner":
         system = System(model.to(device), settings.train.topology, decoding, None)
-        edges = train_edges(system, config, train_cuts, dataset, device, seed)
+        checkpoint = folder / "edges-checkpoint.safetensors"
+        edges = train_edges(
+            system, config, train_cuts, dataset, device, seed, keeper.state.passes, checkpoint
+        )
         edges["aligner"].save(folder / "edges.safetensors")
+        remove_made(checkpoint)
         training["num_params"] += edges["num_params"]
         training["num_params_without_generator"] += edges["num_params"]
         training["training_seconds"] += edges["training_seconds"]
+    keeper.remove()
     return training
 
 
@@ -143,8 +157,20 @@ def train_edges(
     dataset: UnitDataset,
     device: torch.device,
     seed: int,
+    passes: Passes | None = None,
+    checkpoint: Path | None = None,
 ) -> dict:
     """Train an aligner on what the system heard in the training cuts.
+
+    Args:
+        system: whose edges it is for.
+        config: of the recipe.
+        cuts: training cuts with features.
+        dataset: gives features and units.
+        device: where to run.
+        seed: of everything random.
+        passes: what an earlier run has done of the search; None: nothing.
+        checkpoint: of the aligner's training, see there.
 
     Returns:
         The ``aligner``, its ``num_params`` and ``training_seconds``.
@@ -158,7 +184,7 @@ def train_edges(
         dataset,
         config.align.search_frames,
     )
-    found = search.run(system.model, system.decoding, device).spans
+    found = search.run(system.model, system.decoding, device, passes=passes).spans
     heard = []
     for cut in cuts:
         spoken = [s for s in found.get(cut.id, []) if s.kind == "unit" and not s.is_deleted]
@@ -178,7 +204,7 @@ def train_edges(
     plain = UnitDataset(dataset.table)
     num_features = plain.features(cuts[0]).shape[1]
     aligner = Aligner(num_features, len(dataset.table), config.silence, config.align, device)
-    training = aligner.train(long_enough, plain, seed)
+    training = aligner.train(long_enough, plain, seed, checkpoint)
     return {
         "aligner": aligner,
         "num_params": training["num_params"],
@@ -218,7 +244,11 @@ def load_system(
 
 
 def localize_with(
-    system: System, cuts: CutSet, dataset: UnitDataset, device: torch.device
+    system: System,
+    cuts: CutSet,
+    dataset: UnitDataset,
+    device: torch.device,
+    passes: Passes | None = None,
 ) -> tuple[CutSet, list[str]]:
     """Add the tiers of a system; see :func:`mlvae.localize.localize`."""
     return localize(
@@ -230,6 +260,7 @@ def localize_with(
         topology=system.topology,
         edges=system.edges,
         mean_edges=system.mean_edges,
+        passes=passes,
     )
 
 
@@ -253,8 +284,9 @@ def new_model(
     )
 
 
-#: Adds the tiers of a system to cuts; also gives the ids of those too short for their units.
-Localizer = Callable[[CutSet], "tuple[CutSet, list[str]]"]
+#: Adds the tiers of a system to cuts; also gives the ids of those too short for their units. The
+#: keyword ``passes`` may say what an earlier run has done.
+Localizer = Callable[..., "tuple[CutSet, list[str]]"]
 
 
 def load_localizers(
@@ -276,6 +308,16 @@ def load_localizers(
     }
 
 
+def models_digest(folder: Path) -> str:
+    """64 hexadecimal digits of what a system's folder has been trained to: model and edges."""
+    digest = hashlib.sha256()
+    for name in ("model.safetensors", "edges.safetensors"):
+        path = folder / name
+        if path.is_file():
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
 @dataclass(frozen=True)
 class SystemKind:
     """How a system is trained and read.
@@ -292,7 +334,13 @@ class SystemKind:
 
 
 #: Files that training a system writes to its folder, whichever it is.
-MADE_BY_SYSTEMS = ("checkpoint.safetensors", "model.safetensors", "edges.safetensors")
+MADE_BY_SYSTEMS = (
+    "checkpoint.safetensors",
+    "model.safetensors",
+    "scale-checkpoint.safetensors",
+    "edges.safetensors",
+    "edges-checkpoint.safetensors",
+)
 
 _ML_VAE = SystemKind(train_system, load_localizers, together=True)
 

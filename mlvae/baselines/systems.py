@@ -66,7 +66,7 @@ def load_baseline(
     dataset: UnitDataset,
     folder: Path,
     device: torch.device,
-) -> dict[str, Callable[[CutSet], tuple[CutSet, list[str]]]]:
+) -> dict[str, Callable[..., tuple[CutSet, list[str]]]]:
     """Read a trained baseline.
 
     Args:

@@ -8,7 +8,7 @@ what was said: so that as many units are recognised in the validation cuts as th
 
 from __future__ import annotations
 
-import time
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -21,7 +21,8 @@ from mlvae.bounds import Count, Positive, Settings
 from mlvae.data.dataset import UnitDataset, make_sampler
 from mlvae.data.units import UnitTable, canonical_units
 from mlvae.device import num_parameters
-from mlvae.em.checkpoint import read_metadata, save_model
+from mlvae.em.checkpoint import keep_passes, read_metadata, save_model, weights_digest
+from mlvae.em.passes import Gathered, Passes
 from mlvae.fsa import Emissions, best_path, unit_loop
 from mlvae.stage import log
 from mlvae.tiers import tier, with_units
@@ -56,29 +57,38 @@ class TwoPassFa:
     aligner: Aligner
     insertion_score: float
 
-    def recognize(self, cuts: CutSet, dataset: UnitDataset) -> dict[str, list[str]]:
+    def recognize(
+        self, cuts: CutSet, dataset: UnitDataset, passes: Passes | None = None
+    ) -> dict[str, list[str]]:
         """Units recognised in each cut, by its id; none where it is too short for a unit."""
-        found: dict[str, list[str]] = {}
-        for emissions in self.emissions(cuts, dataset):
-            found.update(zip(emissions.names, self._recognize(emissions, dataset.table)))
-        return found
+        found = Gathered({})
+        sampler = make_sampler(cuts, self.aligner.config.search_frames, shuffle=False)
+        passes = passes or Passes()
+        left = passes.over(sampler, found, "two-pass-fa, recognise", "cut", len(cuts), len)
+        for emissions in self.emissions(left, dataset):
+            found.value.update(zip(emissions.names, self._recognize(emissions, dataset.table)))
+        return found.value
 
-    def localize(self, cuts: CutSet, dataset: UnitDataset) -> tuple[CutSet, list[str]]:
+    def localize(
+        self, cuts: CutSet, dataset: UnitDataset, passes: Passes | None = None
+    ) -> tuple[CutSet, list[str]]:
         """Add the tiers ``mlvae`` and ``mlvae_heard``.
 
         Args:
             cuts: cuts with features and canonical units.
             dataset: gives features and units, without deltas.
+            passes: what an earlier run has done; None: nothing.
 
         Returns:
             The cuts with both tiers, in their order, and the ids of those that are too short for
             any unit.
         """
-        recognised = self.recognize(cuts, dataset)
+        passes = passes or Passes()
+        recognised = self.recognize(cuts, dataset, passes)
         spoken = [with_units(cut, recognised[cut.id]) for cut in cuts if recognised[cut.id]]
         times = {}
         if spoken:
-            aligned, _ = self.aligner.align(CutSet.from_cuts(spoken), dataset)
+            aligned, _ = self.aligner.align(CutSet.from_cuts(spoken), dataset, passes)
             times = {cut.id: tier(cut, "fa") for cut in aligned}
         states = self.aligner.config.model.states_per_unit
         short = [cut.id for cut in cuts if cut.num_frames < states]
@@ -90,10 +100,10 @@ class TwoPassFa:
         ]
         return CutSet.from_cuts(answered), short
 
-    def emissions(self, cuts: CutSet, dataset: UnitDataset):
-        """Scores of all cuts in batches, the longest first; they know the ids of their cuts."""
+    def emissions(self, batches: Iterable[CutSet], dataset: UnitDataset) -> Iterator[Emissions]:
+        """Scores of batches of cuts; they know the ids of their cuts."""
         model = self.aligner.model.eval()
-        for batch_cuts in make_sampler(cuts, self.aligner.config.search_frames, shuffle=False):
+        for batch_cuts in batches:
             batch = dataset[batch_cuts]
             with torch.no_grad():
                 yield self.aligner.compiler.emissions(
@@ -144,18 +154,30 @@ def train_two_pass(
     Raises:
         ValueError: there is no aligner, or it is of another configuration; names the file.
     """
-    began = time.monotonic()
     dataset = UnitDataset(table)
     cuts = CutSet.from_cuts(list(valid_cuts)[: config.most_cuts])
     system = TwoPassFa(_aligner(align, silence, cuts, dataset, device), 0.0)
     system.aligner.load(Path(folder).parent / "fa" / MODEL)
-    batches = list(system.emissions(cuts, dataset))
+    keeper = keep_passes(
+        Path(folder) / "checkpoint.safetensors",
+        {**asdict(config), **asdict(align), "weights": weights_digest(system.aligner.model)},
+        0,
+        [cuts],
+    )
+    sampler = make_sampler(cuts, align.search_frames, shuffle=False)
+    batches = list(system.emissions(sampler, dataset))
     wanted = sum(len(canonical_units(cut)) for cut in cuts)
     low, high = -config.largest_score, config.largest_score
     tried: list[tuple[int, float]] = []
-    for _ in range(config.steps):
+    for step in range(config.steps):
         system.insertion_score = (low + high) / 2
-        count = sum(system.num_recognised(batch, table) for batch in batches)
+        counts = Gathered([])
+        name = f"two-pass-fa, step {step + 1} of at most {config.steps}"
+        for batch in keeper.state.passes.over(
+            batches, counts, name, "cut", len(cuts), lambda batch: len(batch.names)
+        ):
+            counts.value.append(system.num_recognised(batch, table))
+        count = sum(counts.value)
         tried.append((count, system.insertion_score))
         if count == wanted:
             break
@@ -170,9 +192,10 @@ def train_two_pass(
     )
     metadata = {"insertion_score": system.insertion_score, "align": asdict(align)}
     save_model(Path(folder) / MODEL, system.aligner.model, metadata)
+    keeper.remove()
     return {
         "num_params": num_parameters(system.aligner.model),
-        "training_seconds": round(time.monotonic() - began, 1),
+        "training_seconds": round(keeper.seconds, 1),
         "insertion_score": system.insertion_score,
         "recognised_units": count,
         "canonical_units": wanted,

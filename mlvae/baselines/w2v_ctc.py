@@ -25,6 +25,7 @@ from mlvae.data.audio import read_cut
 from mlvae.data.checks import source_name
 from mlvae.data.units import UnitTable, canonical_units
 from mlvae.em.checkpoint import read_tensors
+from mlvae.em.passes import Gathered, Passes
 from mlvae.stage import log
 
 NETWORK = "network."
@@ -150,24 +151,32 @@ class W2vCtc:
             items.append(AlignmentItem(symbol, round(start, 6), round(stop - start, 6), score))
         return items
 
-    def localize(self, cuts: CutSet) -> tuple[CutSet, list[str]]:
+    def localize(self, cuts: CutSet, passes: Passes | None = None) -> tuple[CutSet, list[str]]:
         """Add the tiers ``mlvae`` and ``mlvae_heard``.
+
+        Args:
+            cuts: cuts with audio and canonical units.
+            passes: what an earlier run has done; None: nothing.
 
         Returns:
             The cuts with both tiers, in their order, and the ids of those without an answer, for
             each of which there is a line in the log.
         """
-        answered: list[Cut] = []
-        without: list[str] = []
-        for cut in cuts:
+        found = Gathered({})
+        passes = passes or Passes()
+        for cut in passes.over(cuts, found, "w2v-ctc", "cut", len(cuts), lambda _: 1):
             try:
-                items = self.recognize(cut)
+                found.value[cut.id] = self.recognize(cut)
             except ValueError as error:
                 log(f"w2v-ctc: no answer: {error}")
-                without.append(cut.id)
-                continue
-            answered.append(with_comparison(cut, canonical_units(cut), items))
-        return CutSet.from_cuts(answered), without
+        answered = [
+            with_comparison(
+                cut, canonical_units(cut), [AlignmentItem(*item) for item in found.value[cut.id]]
+            )
+            for cut in cuts
+            if cut.id in found.value
+        ]
+        return CutSet.from_cuts(answered), [cut.id for cut in cuts if cut.id not in found.value]
 
 
 def load_w2v(path: Path, table: UnitTable, margin: float, device: torch.device) -> W2vCtc:

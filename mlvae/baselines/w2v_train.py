@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -13,7 +14,6 @@ import torch.nn.functional as F
 from lhotse import CutSet
 from lhotse.cut import Cut
 from torch import nn
-from tqdm import tqdm
 
 from mlvae.baselines.ctc import BLANK, fewest_frames
 from mlvae.baselines.w2v_ctc import W2vCtcConfig, load_waveform, read_waveform
@@ -29,9 +29,11 @@ from mlvae.em.checkpoint import (
     save_checkpoint,
     save_model,
 )
+from mlvae.em.passes import Gathered, Passes
 from mlvae.em.scalars import ScalarWriter
 from mlvae.made import remove_made
 from mlvae.stage import log
+from mlvae.stage import progress as shown
 
 NO_WEIGHTS = "no weights at hand"
 MODEL, CHECKPOINT = "model.safetensors", "checkpoint.safetensors"
@@ -81,8 +83,9 @@ def train_w2v(
 class FineTuner:
     """Trains one model in one folder.
 
-    The folder holds ``checkpoint.safetensors`` (the last epoch), ``model.safetensors`` (the epoch
-    of the least validation loss) and TensorBoard scalars. Cuts pass through the model one by one
+    The folder holds ``checkpoint.safetensors`` (how far training is, written after each epoch and
+    every few minutes within it), ``model.safetensors`` (the epoch of the least validation loss) and
+    TensorBoard scalars. Cuts pass through the model one by one
     and their gradients are added up, so that a step is what it would be in a batch without padding.
 
     Args:
@@ -115,6 +118,8 @@ class FineTuner:
         self.rates = (config.output_learning_rate, config.learning_rate)
         groups = [{"params": output, "lr": 0.0}, {"params": rest, "lr": 0.0}]
         self.optimizer = torch.optim.Adam([group for group in groups if group["params"]])
+        self.passes = Passes()
+        self._began = time.monotonic()  # work that no checkpoint has counted yet
 
     def fit(self, train_cuts: CutSet, valid_cuts: CutSet, setup: dict) -> dict:
         """Train to the end; return what ``training.json`` says.
@@ -132,12 +137,15 @@ class FineTuner:
         identity = run_identity(settings, self.seed, setup, list(usable.values()))
         progress: dict = {"epoch": 0, "best": None, "best_epoch": 0, "seconds": 0.0}
         progress.update(history=[], identity=identity)
-        state = TrainingState({"model": self.model}, {"model": self.optimizer}, progress)
+        state = TrainingState(
+            {"model": self.model}, {"model": self.optimizer}, progress, passes=self.passes
+        )
         self._remove_left_overs(identity)
         seed_everything(self.seed)
         if (self.folder / CHECKPOINT).exists():
             load_checkpoint(self.folder / CHECKPOINT, state)
-            kept = read_metadata(self.folder / MODEL).get("epoch", 0)
+            model = self.folder / MODEL
+            kept = read_metadata(model).get("epoch", 0) if model.exists() else 0
             if kept > progress["epoch"]:
                 # A kill came between model and checkpoint, and the best model from before is gone.
                 # Done again on other hardware, that epoch need not be the best once more.
@@ -146,8 +154,9 @@ class FineTuner:
         self.folder.mkdir(parents=True, exist_ok=True)
         purge_step = progress["epoch"] + 1
         with ScalarWriter(self.folder / "tensorboard", purge_step=purge_step) as writer:
+            self.passes.save = partial(self._save, state)
+            self._began = time.monotonic()
             while progress["epoch"] < self.config.epochs:
-                began = time.monotonic()
                 scalars = {
                     "loss/train": self._train_epoch(usable["training"], progress["epoch"]),
                     "loss/valid": self._valid_loss(usable["validation"]),
@@ -159,8 +168,8 @@ class FineTuner:
                     progress["best_epoch"] = progress["epoch"]
                     metadata = {"units": list(self.table.symbols), "epoch": progress["epoch"]}
                     save_model(self.folder / MODEL, self.model, metadata)
-                progress["seconds"] += time.monotonic() - began
-                save_checkpoint(self.folder / CHECKPOINT, state)
+                self.passes.clear()
+                self._save(state)
                 for name, value in scalars.items():
                     writer.add_scalar(name, value, progress["epoch"])
                 log(
@@ -178,13 +187,20 @@ class FineTuner:
             "history": progress["history"],
         }
 
+    def _save(self, state: TrainingState) -> None:
+        """Write the checkpoint, and the time since the last one."""
+        now = time.monotonic()
+        state.progress["seconds"] += now - self._began
+        self._began = now
+        save_checkpoint(self.folder / CHECKPOINT, state)
+
     def _usable(self, cuts: CutSet) -> list[Cut]:
         """The cuts that CTC can learn from; a line in the log for each of the others.
 
         They know the digest of the audio that was read, as it makes the run another one.
         """
         kept = []
-        for cut in cuts:
+        for cut in shown(cuts, "w2v-ctc, read audio", "cut", len(cuts)):
             units = self._units(cut)
             try:
                 waveform, digest = read_waveform(cut)
@@ -204,26 +220,30 @@ class FineTuner:
         random.Random(f"{self.seed} {epoch}").shuffle(order)
         size = self.config.batch_cuts
         batches = [order[begin : begin + size] for begin in range(0, len(order), size)]
-        losses = []
-        bar = tqdm(total=len(order), desc="w2v-ctc", unit="cut", leave=False, disable=None)
-        with bar:
-            for number, batch in enumerate(batches):
-                self._set_learning_rates(epoch * len(batches) + number)
-                self.optimizer.zero_grad(set_to_none=True)
-                for cut in batch:
-                    loss = self._loss(cut)
-                    (loss / len(batch)).backward()
-                    losses.append(float(loss.detach()))
-                    bar.update()
-                if self.config.gradient_clip > 0:
-                    nn.utils.clip_grad_norm_(self.model.parameters(), self.config.gradient_clip)
-                self.optimizer.step()
-        return sum(losses) / len(losses)
+        losses = Gathered([])
+        numbered = self.passes.over(
+            enumerate(batches), losses, "w2v-ctc", "cut", len(order), lambda item: len(item[1])
+        )
+        for number, batch in numbered:
+            self._set_learning_rates(epoch * len(batches) + number)
+            self.optimizer.zero_grad(set_to_none=True)
+            for cut in batch:
+                loss = self._loss(cut)
+                (loss / len(batch)).backward()
+                losses.value.append(float(loss.detach()))
+            if self.config.gradient_clip > 0:
+                nn.utils.clip_grad_norm_(self.model.parameters(), self.config.gradient_clip)
+            self.optimizer.step()
+        return sum(losses.value) / len(losses.value)
 
     def _valid_loss(self, cuts: Sequence[Cut]) -> float:
         self.model.eval()
+        losses = Gathered([])
+        name = "w2v-ctc, validation"
         with torch.no_grad():
-            return sum(float(self._loss(cut)) for cut in cuts) / len(cuts)
+            for cut in self.passes.over(cuts, losses, name, "cut", len(cuts), lambda _: 1):
+                losses.value.append(float(self._loss(cut)))
+        return sum(losses.value) / len(cuts)
 
     def _loss(self, cut: Cut) -> torch.Tensor:
         """CTC loss a canonical unit."""
@@ -252,7 +272,12 @@ class FineTuner:
             log(f"{checkpoint} is of another seed, configuration or corpus: starting afresh")
             remove_made(self.folder / MODEL)
             remove_made(checkpoint)
-        if checkpoint.exists() and not (self.folder / MODEL).exists():
+        # Within the first epoch there is no model yet.
+        if (
+            checkpoint.exists()
+            and read_metadata(checkpoint)["best_epoch"]
+            and not (self.folder / MODEL).exists()
+        ):
             raise ValueError(
                 f"{checkpoint} is there without {MODEL}, its best epoch: move it away to start "
                 "afresh"

@@ -12,6 +12,7 @@ from mlvae.data.dataset import UnitDataset
 from mlvae.em.batches import TrainingBatches
 from mlvae.em.epochs import Learner
 from mlvae.em.estep import EStep, search_compiler
+from mlvae.em.passes import Passes
 from mlvae.em.precision import Precision
 from mlvae.em.settings import TrainConfig
 from mlvae.em.statistics import boundary_prior, log_prior
@@ -24,8 +25,9 @@ class Algorithm(ABC):
     """Trains the modules of a model, iteration by iteration.
 
     The trainer stores and restores what this holds: the model, every other module of ``modules``,
-    the optimizer of every learner, and :meth:`tensors`. All else must follow from these, the
-    number of the iteration and the seed, or a killed run would not go on as if undisturbed.
+    the optimizer of every learner, :meth:`tensors` as they were when the iteration began, and what
+    its passes over batches have done; see :mod:`mlvae.em.passes`. All else must follow from these,
+    the number of the iteration and the seed, or a killed run would not go on as if undisturbed.
 
     Args:
         model: to train, on ``device``; its scale has been set.
@@ -40,6 +42,7 @@ class Algorithm(ABC):
         modules: what is trained, by name: the ``model``, and what an algorithm needs beside it.
         learners: by name; they have the optimizers.
         precision: of learners.
+        passes: over batches, in the order in which an iteration makes them.
         aligned: spans of the tier ``fa`` by cut id, of the pronunciations that were found.
         boundary_prior: alpha and beta of p(eta).
         compiler: makes the graphs that are searched with the model as it is.
@@ -64,7 +67,10 @@ class Algorithm(ABC):
         self.aligned = {cut.id: spoken_spans(cut, "fa", dataset.table) for cut in cuts}
         self.set_prior(self.aligned)
         self.boundary_prior = boundary_prior(cuts, self.aligned, config.boundary_prior_strength)
-        self.batches = TrainingBatches(model, cuts, dataset, config.max_frames, seed, device)
+        self.passes = Passes(together=True)
+        self.batches = TrainingBatches(
+            model, cuts, dataset, config.max_frames, seed, device, self.passes
+        )
         self.modules: dict[str, nn.Module] = {"model": model}
         self.precision = Precision(config.precision, device)
         self.learners = {

@@ -11,6 +11,7 @@ from lhotse import CutSet
 
 from mlvae.data.dataset import UnitDataset
 from mlvae.em.algorithm import Algorithm
+from mlvae.em.batches import Means
 from mlvae.em.confusion import acoustic_confusions, estimate_confusions
 from mlvae.em.epochs import boundary_epoch, estimator_epoch, generator_epoch
 from mlvae.em.estep import EStepResult, search_compiler
@@ -91,16 +92,19 @@ class Alternating(Algorithm):
     def train_estimator(self, epoch: int) -> dict[str, float]:
         """Train the phoneme estimator; also the place for estimators that go with it."""
         self.model.eval()
-        batches = self.batches.epoch(epoch, self.targets, "estimator")
-        return estimator_epoch(self.learners["estimator"], batches, self.config)
+        means = Means(self.device)
+        batches = self.batches.epoch(epoch, self.targets, "estimator", means)
+        return estimator_epoch(self.learners["estimator"], batches, self.config, means)
 
     def train_boundary(
         self, epoch: int, spans: Mapping[str, Sequence[UnitSpan]]
     ) -> dict[str, float]:
         """Train the boundary detector towards the starts of spans."""
         self.model.eval()
-        batches = self.batches.epoch(epoch, spans, "boundary")
-        return boundary_epoch(self.learners["boundary"], batches, self.config, self.boundary_prior)
+        means = Means(self.device)
+        batches = self.batches.epoch(epoch, spans, "boundary", means)
+        learner = self.learners["boundary"]
+        return boundary_epoch(learner, batches, self.config, self.boundary_prior, means)
 
     def start_from_the_prior(self) -> None:
         """Make an untrained boundary detector say about p(eta).
@@ -115,13 +119,14 @@ class Alternating(Algorithm):
 
     def search(self) -> EStepResult:
         """The E-step: hard assignments of all training cuts."""
-        return self.estep.run(self.model, self.config.decoding, self.device)
+        return self.estep.run(self.model, self.config.decoding, self.device, passes=self.passes)
 
     def train_generator(self, epoch: int, assignments: EStepResult) -> dict[str, float]:
         """Train the speech generator towards the E-step's correctness."""
         self.model.eval()
-        batches = self.batches.epoch(epoch, assignments.spans, "generator")
-        return generator_epoch(self.learners["generator"], self.model, batches, self.config)
+        means = Means(self.device)
+        batches = self.batches.epoch(epoch, assignments.spans, "generator", means)
+        return generator_epoch(self.learners["generator"], self.model, batches, self.config, means)
 
     def hear(self, assignments: EStepResult) -> EStepResult:
         """The assignments that relabel: those of the iteration's search.

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from lhotse import CutSet
 from lhotse.cut import Cut
-from tqdm import tqdm
 
 from mlvae.data.dataset import UnitDataset, make_sampler
 from mlvae.em import distributed
+from mlvae.em.passes import Gathered, Passes
 from mlvae.em.targets import FrameTargets, frame_targets
 from mlvae.fsa import UnitSpan
 from mlvae.nn import MlVae
@@ -39,6 +39,37 @@ class Batch:
     mask: torch.Tensor
 
 
+class Means(Gathered):
+    """Means of losses over the batches of an epoch, kept on the device until the end.
+
+    Args:
+        device: of the losses.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__({})
+        self.device = device
+
+    def add(self, **values: torch.Tensor) -> None:
+        """Take over the losses of a batch, scalars."""
+        for name, value in values.items():
+            self.value.setdefault(name, []).append(value.detach())
+
+    def result(self) -> dict[str, float]:
+        """Means by name, as ``loss/NAME``."""
+        return {
+            f"loss/{name}": float(torch.stack(values).mean()) for name, values in self.value.items()
+        }
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The losses of the batches by name."""
+        return {name: torch.stack(values) for name, values in self.value.items()}
+
+    def restore(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Take over :meth:`tensors` of a checkpoint."""
+        self.value = {name: list(values.to(self.device)) for name, values in tensors.items()}
+
+
 class TrainingBatches:
     """Epochs over training cuts; what an epoch holds depends on its number and the seed alone.
 
@@ -49,6 +80,7 @@ class TrainingBatches:
         max_frames: largest batch, in frames with padding.
         seed: of the order.
         device: where batches go.
+        passes: which of an epoch's batches are done already.
     """
 
     def __init__(
@@ -59,6 +91,7 @@ class TrainingBatches:
         max_frames: int,
         seed: int,
         device: torch.device,
+        passes: Passes,
     ) -> None:
         self.model = model
         self.cuts = cuts
@@ -66,9 +99,14 @@ class TrainingBatches:
         self.max_frames = max_frames
         self.seed = seed
         self.device = device
+        self.passes = passes
 
     def epoch(
-        self, number: int, spans: Mapping[str, Sequence[UnitSpan]], description: str
+        self,
+        number: int,
+        spans: Mapping[str, Sequence[UnitSpan]],
+        description: str,
+        means: Means | None = None,
     ) -> Iterator[Batch]:
         """Each cut that has spans once, in an order of this epoch's own.
 
@@ -79,6 +117,8 @@ class TrainingBatches:
             number: of the epoch; another one has another order.
             spans: targets by cut id; cuts without are left out.
             description: what the progress bar says.
+            means: the losses of batches, which make the epoch a pass that goes on after a kill;
+                None: all batches, whatever was done before.
         """
         cuts = self.cuts.filter(lambda cut: cut.id in spans).to_eager()
         sampler = make_sampler(
@@ -90,23 +130,24 @@ class TrainingBatches:
             rank=distributed.rank(),
         )
         sampler.set_epoch(number)
-        total = math.ceil(len(cuts) / distributed.world_size())
-        with tqdm(total=total, desc=description, unit="cut", leave=False, disable=None) as bar:
-            for batch_cuts in sampler:
-                batch_cuts = [_as_named(cut, spans) for cut in batch_cuts]
-                batch = self.dataset[batch_cuts]
-                num_frames = batch["num_frames"].to(self.device)
-                features = self.model.scale(batch["features"].to(self.device))
-                targets = frame_targets(
-                    [spans[cut_id] for cut_id in batch["cut_ids"]],
-                    batch["num_frames"],
-                    self.model.num_units,
-                    self.model.states_per_unit,
-                    self.model.silence,
-                ).to(self.device)
-                mask = frame_mask(num_frames, features.shape[1])
-                yield Batch(batch["cut_ids"], features, num_frames, targets, mask)
-                bar.update(len(batch_cuts))
+        batches: Iterable[CutSet] = sampler
+        if means is not None:
+            total = math.ceil(len(cuts) / distributed.world_size())
+            batches = self.passes.over(sampler, means, description, "cut", total, len)
+        for batch_cuts in batches:
+            batch_cuts = [_as_named(cut, spans) for cut in batch_cuts]
+            batch = self.dataset[batch_cuts]
+            num_frames = batch["num_frames"].to(self.device)
+            features = self.model.scale(batch["features"].to(self.device))
+            targets = frame_targets(
+                [spans[cut_id] for cut_id in batch["cut_ids"]],
+                batch["num_frames"],
+                self.model.num_units,
+                self.model.states_per_unit,
+                self.model.silence,
+            ).to(self.device)
+            mask = frame_mask(num_frames, features.shape[1])
+            yield Batch(batch["cut_ids"], features, num_frames, targets, mask)
 
 
 def _as_named(cut: Cut, spans: Mapping[str, Sequence[UnitSpan]]) -> Cut:

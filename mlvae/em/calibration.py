@@ -35,6 +35,7 @@ from lhotse import CutSet
 from mlvae.bounds import Count, Positive, Rate, Settings
 from mlvae.data.dataset import UnitDataset
 from mlvae.em.estep import Decoding, EStep, search_compiler
+from mlvae.em.passes import Gathered, Passes
 from mlvae.em.selection import corrupt_units
 from mlvae.nn import MlVae
 
@@ -68,6 +69,7 @@ def choose_scale(
     config: CalibrationConfig,
     device: torch.device,
     seed: int,
+    passes: Passes | None = None,
 ) -> tuple[Decoding, dict[str, float]]:
     """Choose the scale by which P(mispronounced) tells best which units were replaced.
 
@@ -80,6 +82,7 @@ def choose_scale(
         config: candidates and sizes.
         device: where to run.
         seed: of the choice of cuts and the corruption.
+        passes: what an earlier run has done of it; None: nothing.
 
     Returns:
         ``decoding`` with the chosen scale, and the log loss of each candidate; ``decoding`` itself
@@ -94,19 +97,20 @@ def choose_scale(
     units, replaced = corrupt_units(own, model.num_units, config.corruption_rate, seed)
     compiler = search_compiler(model, topology, decoding)
     search = EStep(compiler, cuts, dataset, config.max_frames, units)
+    passes = passes or Passes()
     losses = {}
     for scale in config.scales:
         candidate = replace(decoding, acoustic_scale=scale)
-        left_alone, corrupted = [], []
-        for name, spans, found in search.localize(model, candidate, device):
+        chances = Gathered(([], []))  # of units that were left alone, and of those replaced
+        batches = search.left(passes, chances, f"acoustic scale {scale}")
+        for name, spans, found in search.localize(model, candidate, device, batches):
             if spans:
-                mark = torch.tensor(replaced[name])
                 wrong = (found.mispronounced + found.deleted).clamp(max=1.0)
-                left_alone.append(wrong[~mark])
-                corrupted.append(wrong[mark])
-        if not sum(map(len, left_alone)) or not sum(map(len, corrupted)):
+                for mark, chance in zip(replaced[name], wrong.tolist()):
+                    chances.value[mark].append(chance)
+        if not all(chances.value):
             return decoding, {}
-        values = torch.cat(left_alone), torch.cat(corrupted)
+        values = (torch.tensor(chance, dtype=torch.float64) for chance in chances.value)
         losses[str(scale)] = replacement_loss(*values, model.num_units, config.corruption_rate)[0]
     best = min(losses, key=losses.get)
     return replace(decoding, acoustic_scale=float(best)), losses

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,9 @@ from safetensors.torch import save_file
 from torch import nn
 
 from mlvae.em import distributed
-from mlvae.stage import atomic_path
+from mlvae.em.passes import Passes
+from mlvae.made import remove_made
+from mlvae.stage import atomic_path, log
 
 
 @dataclass
@@ -28,12 +31,14 @@ class TrainingState:
         optimizers: their optimizers, by name.
         progress: JSON values: the epoch, the best criterion, seconds spent.
         tensors: whatever else training goes on from.
+        passes: what is done of the iteration under way.
     """
 
     modules: dict[str, nn.Module]
     optimizers: dict[str, torch.optim.Optimizer]
     progress: dict[str, Any]
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    passes: Passes = field(default_factory=Passes)
 
 
 def save_model(path: Path, module: nn.Module, metadata: dict[str, Any]) -> None:
@@ -87,8 +92,9 @@ def read_metadata(path: Path) -> dict[str, Any]:
 def save_checkpoint(path: Path, state: TrainingState) -> None:
     """Write everything atomically: a kill leaves the previous checkpoint.
 
-    The processes of a run call it together. The first writes; of the others, whose weights are the
-    same, it has the states of their random generators, too.
+    Processes that go through the passes together call it together. The first writes; of the others,
+    whose weights are the same, it has the states of their random generators and what they have
+    gathered, too.
 
     Raises:
         OSError: the file cannot be written; names it.
@@ -96,12 +102,15 @@ def save_checkpoint(path: Path, state: TrainingState) -> None:
     own = {"rng.cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
         own["rng.cuda"] = torch.cuda.get_rng_state()
-    everyone = distributed.gather(own)
-    if not distributed.is_main():
-        return
+    everyone = [(own, state.passes.tensors())]
+    if state.passes.together:
+        everyone = distributed.gather(everyone[0])
+        if not distributed.is_main():
+            return
     tensors: dict[str, torch.Tensor] = {}
-    for rank, states in enumerate(everyone):
+    for rank, (states, passes) in enumerate(everyone):
         tensors.update({_of_rank(key, rank): value for key, value in states.items()})
+        tensors.update({f"pass.{rank}.{key}": value for key, value in passes.items()})
     for name, module in state.modules.items():
         for key, value in module.state_dict().items():
             tensors[f"module.{name}.{key}"] = value
@@ -122,10 +131,11 @@ def _write(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, Any
 
 
 def load_checkpoint(path: Path, state: TrainingState) -> int:
-    """Restore modules, optimizers, random generators and ``state.progress`` in place.
+    """Restore modules, optimizers, random generators, progress and passes in place.
 
-    Each process of a run restores its own random generators. One that the run did not have when the
-    checkpoint was written leaves them as they are.
+    Each process of a run restores its own random generators and passes. One that the run did not
+    have when the checkpoint was written leaves its generators as they are; and as another number of
+    processes divides batches otherwise, an iteration that was under way begins anew then.
 
     Returns:
         How many processes the run had then.
@@ -147,7 +157,7 @@ def load_checkpoint(path: Path, state: TrainingState) -> int:
         num_processes = 1
         while _of_rank("rng.cpu", num_processes) in tensors:
             num_processes += 1
-        rank = distributed.rank()
+        rank = distributed.rank() if state.passes.together else 0
         if rank < num_processes:
             torch.set_rng_state(tensors[_of_rank("rng.cpu", rank)].cpu())
     except (RuntimeError, ValueError, KeyError) as error:
@@ -162,7 +172,70 @@ def load_checkpoint(path: Path, state: TrainingState) -> int:
     state.tensors.update(_with_prefix(tensors, "tensor."))
     state.progress.clear()
     state.progress.update(progress)
+    same_number = num_processes == (distributed.world_size() if state.passes.together else 1)
+    state.passes.restore(_with_prefix(tensors, f"pass.{rank}.") if same_number else {})
     return num_processes
+
+
+class Keeper:
+    """Keeps a state in a file: goes on from it, and writes it whenever a checkpoint is due.
+
+    Args:
+        path: the file; one of another identity is replaced. None: nothing is kept.
+        state: its progress has the run's ``identity`` and the ``seconds`` of work before.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+
+    def __init__(self, path: Path | None, state: TrainingState) -> None:
+        self.path = None if path is None else Path(path)
+        self.state = state
+        if self.path is not None:
+            self._go_on(self.path)
+            state.passes.save = self.save
+        self._began = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of work, those before a kill included."""
+        return self.state.progress["seconds"] + time.monotonic() - self._began
+
+    def save(self) -> None:
+        """Write the state as it is."""
+        self.state.progress["seconds"] = self.seconds
+        self._began = time.monotonic()
+        if self.path is not None:
+            save_checkpoint(self.path, self.state)
+
+    def remove(self) -> None:
+        """Remove the file, once what it stands for has been written."""
+        if self.path is not None:
+            remove_made(self.path)
+
+    def _go_on(self, path: Path) -> None:
+        if not path.exists():
+            return
+        if read_metadata(path).get("identity") != self.state.progress["identity"]:
+            log(f"{path} is of another seed, configuration or corpus: starting afresh")
+            return
+        load_checkpoint(path, self.state)
+        log(f"going on from {path}")
+
+
+def keep_passes(path: Path, settings: dict, seed: int, cut_sets: Sequence[Iterable[Cut]]) -> Keeper:
+    """Keep passes over cuts in a file; arguments as of :class:`Keeper` and :func:`run_identity`."""
+    identity = run_identity(settings, seed, None, cut_sets)
+    return Keeper(path, TrainingState({}, {}, {"identity": identity, "seconds": 0.0}))
+
+
+def weights_digest(module: nn.Module) -> str:
+    """64 hexadecimal digits that are equal for equal weights and buffers."""
+    digest = hashlib.sha256()
+    for name, value in sorted(module.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def run_identity(

@@ -25,7 +25,7 @@ from torch import nn
 from mlvae.data.dataset import UnitDataset
 from mlvae.em import distributed
 from mlvae.em.alternating import Alternating
-from mlvae.em.epochs import Means
+from mlvae.em.batches import Means
 from mlvae.em.estep import EStepResult
 from mlvae.em.losses import estimator_loss
 from mlvae.em.settings import CrossFitConfig, TrainConfig
@@ -67,9 +67,9 @@ class CrossFitted(Alternating):
     def train_estimator(self, epoch: int) -> dict[str, float]:
         """Train the estimator, and those of the folds on the same batches."""
         scalars = super().train_estimator(epoch)
-        means = Means()
+        means = Means(self.device)
         self.folds.train()
-        for batch in self.batches.epoch(epoch, self.targets, "estimators of folds"):
+        for batch in self.batches.epoch(epoch, self.targets, "estimators of folds", means):
             fold = self._folds(batch.cut_ids, batch.features.shape[1])
             for number in range(len(self.folds)):
                 column = batch.targets.column.masked_fill(fold == number, IGNORE)
@@ -96,7 +96,9 @@ class CrossFitted(Alternating):
     def hear(self, assignments: EStepResult) -> EStepResult:
         """Search once more, each frame being judged by the estimator that did not learn it."""
         decoding = replace(self.config.decoding, use_correctness=False)
-        return self.estep.run(self.model, decoding, self.device, units=self.unit_posteriors)
+        return self.estep.run(
+            self.model, decoding, self.device, units=self.unit_posteriors, passes=self.passes
+        )
 
     def unit_posteriors(
         self, cut_ids: Sequence[str], features: torch.Tensor, num_frames: torch.Tensor

@@ -197,6 +197,13 @@ def anywhere(flag: torch.Tensor) -> bool:
     return bool(flag)
 
 
+def any_process(flag: bool) -> bool:
+    """Whether a flag is set in any process; all must ask together."""
+    on_gpu = is_distributed() and dist.get_backend() == "nccl"
+    device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else None
+    return anywhere(torch.tensor(flag, device=device))
+
+
 def average(values: Mapping[str, float]) -> dict[str, float]:
     """Means by name over the processes that have a value of that name."""
     everyone = gather(dict(values))

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from mlvae.em import distributed
-from mlvae.em.batches import Batch
+from mlvae.em.batches import Batch, Means
 from mlvae.em.losses import boundary_loss, estimator_loss, generator_loss
 from mlvae.em.precision import Precision
 from mlvae.em.settings import TrainConfig
@@ -62,30 +62,10 @@ def step_together(learners: Sequence[Learner], loss: torch.Tensor) -> None:
     precision.end_step()
 
 
-class Means:
-    """Means of losses over the batches of an epoch, kept on the device until the end."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, list[torch.Tensor]] = {}
-
-    def add(self, **values: torch.Tensor) -> None:
-        """Take over the losses of a batch, scalars."""
-        for name, value in values.items():
-            self._values.setdefault(name, []).append(value.detach())
-
-    def result(self) -> dict[str, float]:
-        """Means by name, as ``loss/NAME``."""
-        return {
-            f"loss/{name}": float(torch.stack(values).mean())
-            for name, values in self._values.items()
-        }
-
-
 def estimator_epoch(
-    learner: Learner, batches: Iterable[Batch], config: TrainConfig, name: str = "estimator"
+    learner: Learner, batches: Iterable[Batch], config: TrainConfig, means: Means
 ) -> dict[str, float]:
-    """Train a phoneme estimator towards the batches' units; returns ``loss/NAME``."""
-    means = Means()
+    """Train a phoneme estimator towards the batches' units; returns ``loss/estimator``."""
     learner.module.train()
     for batch in batches:
         log_probs = learner(batch.features, batch.num_frames)
@@ -93,13 +73,17 @@ def estimator_epoch(
             log_probs, batch.targets.column, config.label_smoothing, config.loss_exponent
         )
         learner.step(loss)
-        means.add(**{name: loss})
+        means.add(estimator=loss)
     learner.module.eval()
     return means.result()
 
 
 def boundary_epoch(
-    learner: Learner, batches: Iterable[Batch], config: TrainConfig, prior: tuple[float, float]
+    learner: Learner,
+    batches: Iterable[Batch],
+    config: TrainConfig,
+    prior: tuple[float, float],
+    means: Means,
 ) -> dict[str, float]:
     """Train the boundary detector towards the batches' starts; returns ``loss/boundary``.
 
@@ -108,8 +92,8 @@ def boundary_epoch(
         batches: of an epoch.
         config: weight of the KL.
         prior: alpha and beta of p(eta).
+        means: of the epoch.
     """
-    means = Means()
     learner.module.train()
     for batch in batches:
         alpha, beta = learner(batch.features, batch.num_frames)
@@ -123,7 +107,7 @@ def boundary_epoch(
 
 
 def generator_epoch(
-    learner: Learner, model: MlVae, batches: Iterable[Batch], config: TrainConfig
+    learner: Learner, model: MlVae, batches: Iterable[Batch], config: TrainConfig, means: Means
 ) -> dict[str, float]:
     """Train the speech generator towards the batches' correctness (Eq. loss_h).
 
@@ -132,11 +116,11 @@ def generator_epoch(
         model: gives the posteriors of the other two modules, which are not trained.
         batches: of an epoch.
         config: weights of the losses, and what selects the component.
+        means: of the epoch.
 
     Returns:
         ``loss/reconstruction``, ``loss/kl`` and ``loss/correctness``.
     """
-    means = Means()
     learner.module.train()
     for batch in batches:
         output = learner(batch.features, batch.num_frames, *generator_inputs(model, batch, config))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Optional
 
 import k2
 import torch
@@ -12,6 +13,7 @@ from lhotse import CutSet
 from mlvae.bounds import CountOrNone, Positive, Rate, Settings
 from mlvae.data.dataset import UnitDataset, make_sampler
 from mlvae.em import distributed
+from mlvae.em.passes import Gathered, Passes
 from mlvae.fsa import (
     Emissions,
     MlFsaCompiler,
@@ -27,6 +29,10 @@ from mlvae.pronunciations import graph_units
 #: Log-posteriors of units by state, float (B, T, N * S [+ 1]), from the ids of B cuts, their scaled
 #: features (B, T, F) and their lengths (B,): what may speak in the place of a model's estimator.
 UnitSource = Callable[[Sequence[str], torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+#: Some cuts with their graphs, and those of the single path where that is searched first.
+Batch = tuple[CutSet, k2.Fsa, Optional[k2.Fsa]]
 
 
 @dataclass
@@ -63,6 +69,20 @@ class EStepResult:
     spans: dict[str, list[UnitSpan]]
     score: float
     flag_rate: float
+
+
+class FoundPaths(Gathered):
+    """Best paths that a search has found, by the id of the cut."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+
+    def restore(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Take over what a checkpoint has."""
+        super().restore(tensors)
+        self.value = {
+            name: [UnitSpan(*span) for span in spans] for name, spans in self.value.items()
+        }
 
 
 def search_compiler(model: MlVae, topology: str, decoding: Decoding | None = None) -> MlFsaCompiler:
@@ -186,7 +206,7 @@ class EStep:
     def use(self, compiler: MlFsaCompiler) -> None:
         """Build the graphs anew, as priors of competitors stand on their arcs."""
         self.compiler = compiler
-        self.batches: list[tuple[CutSet, k2.Fsa, k2.Fsa | None]] = []
+        self.batches: list[Batch] = []
         self.origin: list[int] = []  # of each of these, which of self.cuts it is a part of
         for number, (cuts, units) in enumerate(zip(self.cuts, self.units)):
             graphs, single = compiler.compile(units), None
@@ -210,6 +230,8 @@ class EStep:
         decoding: Decoding,
         device: torch.device,
         units: UnitSource | None = None,
+        passes: Passes | None = None,
+        description: str = "search",
     ) -> EStepResult:
         """Search all cuts once; the model is put in evaluation mode and back.
 
@@ -218,11 +240,16 @@ class EStep:
             decoding: how they become scores.
             device: where to run.
             units: gives the posteriors of units in the place of the model's estimator.
+            passes: which batches are searched already; None: none.
+            description: what the progress bar says.
         """
+        found = FoundPaths()
+        batches = self.left(passes or Passes(), found, description)
+        for graphs, emissions in self.scores(model, decoding, device, units, batches):
+            found.value.update(zip(emissions.names, best_path(graphs, emissions)))
         paths: list[dict[str, list[UnitSpan]]] = [{} for _ in self.cuts]
-        scores = self.scores(model, decoding, device, units)
-        for (graphs, emissions), number in zip(scores, self.origin):
-            paths[number].update(zip(emissions.names, best_path(graphs, emissions)))
+        for (cuts, _, _), number in zip(self.batches, self.origin):
+            paths[number].update((cut.id, found.value[cut.id]) for cut in cuts)
         if self.shared:
             paths = distributed.interleave(distributed.gather(paths))
         spans: dict[str, list[UnitSpan]] = {}
@@ -235,11 +262,27 @@ class EStep:
             num_flagged += sum(span.mispronounced for span in found)
         return EStepResult(spans, total / max(num_frames, 1), num_flagged / max(num_units, 1))
 
+    def left(self, passes: Passes, gathered: Gathered, description: str) -> Iterator[Batch]:
+        """The batches that a pass has not done yet, with a progress bar of frames."""
+
+        def num_frames(batch: Batch) -> int:
+            return sum(cut.num_frames for cut in batch[0])
+
+        rounds = 0
+        if self.shared:
+            rounds = max(distributed.gather(len(self.batches)))
+        total = sum(map(num_frames, self.batches))
+        return passes.over(self.batches, gathered, description, "frame", total, num_frames, rounds)
+
     def localize(
-        self, model: MlVae, decoding: Decoding, device: torch.device
+        self,
+        model: MlVae,
+        decoding: Decoding,
+        device: torch.device,
+        batches: Iterable[Batch] | None = None,
     ) -> Iterator[tuple[str, list[UnitSpan], UnitPosteriors]]:
         """Best path and unit posteriors of each cut; no spans where a cut is too short."""
-        for graphs, emissions in self.scores(model, decoding, device):
+        for graphs, emissions in self.scores(model, decoding, device, batches=batches):
             yield from zip(
                 emissions.names, best_path(graphs, emissions), posteriors(graphs, emissions)
             )
@@ -250,12 +293,13 @@ class EStep:
         decoding: Decoding,
         device: torch.device,
         units: UnitSource | None = None,
+        batches: Iterable[Batch] | None = None,
     ) -> Iterator[tuple[k2.Fsa, Emissions]]:
-        """Graphs and emissions of each batch; arguments as in :meth:`run`."""
+        """Graphs and emissions of each batch, or of those given; arguments as in :meth:`run`."""
         was_training = model.training
         model.eval()
         try:
-            for cuts, graphs, single in self.batches:
+            for cuts, graphs, single in self.batches if batches is None else batches:
                 batch = self.dataset[cuts]
                 num_frames = batch["num_frames"]
                 with torch.no_grad():

@@ -11,8 +11,8 @@ from torch.distributions import Beta, kl_divergence
 from torch.distributions.relaxed_bernoulli import RelaxedBernoulli
 
 from mlvae.em.algorithm import Algorithm
-from mlvae.em.batches import Batch
-from mlvae.em.epochs import Means, step_together
+from mlvae.em.batches import Batch, Means
+from mlvae.em.epochs import step_together
 from mlvae.em.losses import estimator_loss, masked_mean, reconstruction_loss
 from mlvae.nn import GeneratorOutput, SpeechGenerator
 
@@ -51,8 +51,8 @@ class Joint(Algorithm):
         """Train all modules for an epoch."""
         self.set_learning_rate(iteration)
         self.model.train()
-        means = Means()
-        for batch in self.batches.epoch(iteration, self.aligned, "joint"):
+        means = Means(self.device)
+        for batch in self.batches.epoch(iteration, self.aligned, "joint", means):
             loss, parts = self.loss(batch)
             step_together(list(self.learners.values()), loss)
             means.add(**parts)

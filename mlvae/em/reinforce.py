@@ -8,7 +8,8 @@ from lhotse import CutSet
 
 from mlvae.data.dataset import UnitDataset
 from mlvae.em.alternating import Alternating
-from mlvae.em.epochs import Learner, Means, generator_inputs
+from mlvae.em.batches import Means
+from mlvae.em.epochs import Learner, generator_inputs
 from mlvae.em.estep import EStepResult
 from mlvae.em.losses import frame_losses, generator_loss, masked_mean
 from mlvae.em.settings import TrainConfig
@@ -43,12 +44,12 @@ class Reinforce(Alternating):
 
     def train_generator(self, epoch: int, assignments: EStepResult) -> dict[str, float]:
         """Train the speech generator, q(pi) by the reward too, and the baseline."""
-        config, means = self.config, Means()
+        config, means = self.config, Means(self.device)
         generator, baseline = self.learners["generator"], self.learners["baseline"]
         self.model.eval()
         generator.module.train()
         baseline.module.train()
-        for batch in self.batches.epoch(epoch, assignments.spans, "generator"):
+        for batch in self.batches.epoch(epoch, assignments.spans, "generator", means):
             output = generator(
                 batch.features,
                 batch.num_frames,

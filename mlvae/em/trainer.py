@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -59,16 +60,19 @@ SEED_STEP = 1_000_003
 class Trainer:
     """Trains one ML-VAE in one folder, and goes on from its checkpoint after a kill.
 
+    A checkpoint is written after each iteration and every few minutes within it; see
+    :mod:`mlvae.em.passes`.
+
     A checkpoint of another run, that is, of another seed, other settings or other cuts, is not
     gone on from but replaced; a run may be prolonged with more iterations or patience.
 
-    The folder holds ``checkpoint.safetensors`` (the last iteration), ``model.safetensors`` (the
-    best by the criterion) and TensorBoard scalars.
+    The folder holds ``checkpoint.safetensors`` (how far training is), ``model.safetensors`` (the
+    best iteration by the criterion) and TensorBoard scalars.
 
     Several processes (:mod:`mlvae.em.distributed`) each make a trainer of the same arguments. With
     as many processes as before, a killed run goes on as if undisturbed. With another number it goes
-    on from the same weights, optimizers and targets: batches are divided otherwise, and processes
-    that are new draw other random numbers.
+    on from the same weights, optimizers and targets, at the beginning of the iteration: batches are
+    divided otherwise, and processes that are new draw other random numbers.
 
     Args:
         model: to train.
@@ -103,6 +107,7 @@ class Trainer:
         self.folder = Path(folder)
         self.device = device
         self.seed = seed
+        self._began = time.monotonic()  # work that no checkpoint has counted yet
         self.model.scale.set(feature_std(train_cuts, dataset))
         kind = CrossFitted if config.crossfit.folds else ALGORITHMS[config.algorithm]
         self.algorithm = kind(model, train_cuts, dataset, config, device, seed)
@@ -147,7 +152,8 @@ class Trainer:
         progress.update(history=[], identity=self.identity)
         learners = self.algorithm.learners
         optimizers = {name: learner.optimizer for name, learner in learners.items()}
-        state = TrainingState(self.algorithm.modules, optimizers, progress)
+        passes = self.algorithm.passes
+        state = TrainingState(self.algorithm.modules, optimizers, progress, passes=passes)
         checkpoint = self.folder / "checkpoint.safetensors"
         main = distributed.is_main()
         if main:
@@ -158,7 +164,8 @@ class Trainer:
             self.algorithm.restore(state.tensors)
             self.algorithm.precision.restore(progress.get("precision", {}))
             self._use_compiler()
-            kept = read_metadata(self.folder / "model.safetensors").get("iteration", 0)
+            model = self.folder / "model.safetensors"
+            kept = read_metadata(model).get("iteration", 0) if model.exists() else 0
             if kept > progress["iteration"]:
                 # A kill came between model and checkpoint, and the best model from before is gone.
                 # Done again on other hardware, that iteration need not be the best once more.
@@ -180,8 +187,9 @@ class Trainer:
                 writer = stack.enter_context(
                     ScalarWriter(self.folder / "tensorboard", purge_step=purge_step)
                 )
+            passes.save = partial(self._save, state, checkpoint)
+            self._began = time.monotonic()
             while not self._finished(progress):
-                began = time.monotonic()
                 scalars = self._iterate(progress["iteration"])
                 progress["iteration"] += 1
                 progress["history"].append(scalars)
@@ -193,10 +201,8 @@ class Trainer:
                     if main:
                         save_model(self.folder / "model.safetensors", self.model, metadata)
                 state.tensors = self.algorithm.tensors()
-                progress["seconds"] += time.monotonic() - began
-                if scaling := self.algorithm.precision.state():
-                    progress["precision"] = scaling
-                save_checkpoint(checkpoint, state)
+                passes.clear()
+                self._save(state, checkpoint)
                 if writer is not None:
                     for name, value in scalars.items():
                         writer.add_scalar(name, value, progress["iteration"])
@@ -217,6 +223,15 @@ class Trainer:
             "history": progress["history"],
         }
 
+    def _save(self, state: TrainingState, checkpoint: Path) -> None:
+        """Write the checkpoint, and the time since the last one."""
+        now = time.monotonic()
+        state.progress["seconds"] += now - self._began
+        self._began = now
+        if scaling := self.algorithm.precision.state():
+            state.progress["precision"] = scaling
+        save_checkpoint(checkpoint, state)
+
     def _remove_left_overs(self, checkpoint: Path) -> None:
         """Remove the results of another run.
 
@@ -228,7 +243,12 @@ class Trainer:
             log(f"{checkpoint} is of another seed, configuration or corpus: starting afresh")
             remove_made(model)
             remove_made(checkpoint)
-        if checkpoint.exists() and not model.exists():
+        # Within the first iteration there is no model yet.
+        if (
+            checkpoint.exists()
+            and read_metadata(checkpoint)["best_iteration"]
+            and not model.exists()
+        ):
             raise ValueError(
                 f"{checkpoint} is there without {model.name}, its best iteration: move it away to "
                 "start afresh"
@@ -243,7 +263,13 @@ class Trainer:
         scalars = self.algorithm.iterate(iteration)
         self._use_compiler()
         for name, search in self.valid_searches.items():
-            valid = search.run(self.model, self.config.decoding, self.device)
+            valid = search.run(
+                self.model,
+                self.config.decoding,
+                self.device,
+                passes=self.algorithm.passes,
+                description="search of validation cuts",
+            )
             scalars[f"path_score/{name}"] = valid.score
             if name == "valid_corrupted":
                 scalars["corrupted_f1"] = corrupted_f1(valid, self.replaced)

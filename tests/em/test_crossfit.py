@@ -162,7 +162,7 @@ def test_each_frame_is_judged_by_the_estimator_of_its_fold_without_the_generator
 
     given = []
 
-    def noting(self, model, decoding, device, units=None):
+    def noting(self, model, decoding, device, units=None, passes=None):
         given.append((decoding, units))
         raise Kill
 

@@ -84,17 +84,19 @@ def test_the_e_step_divides_the_cuts_and_answers_as_one_process_does(trained):
     assert all(own["same answers"] for own in said)
 
 
-def test_a_run_of_two_goes_on_bit_for_bit(trained):
+@pytest.mark.parametrize("name", ["resumed", "killed"])
+def test_a_run_of_two_goes_on_bit_for_bit(trained, name):
+    """Both between two iterations and from within."""
     folder, said = trained
     for rank in range(2):
         whole, resumed = (
-            load_file(folder / f"{name}.{rank}.safetensors") for name in ("whole", "resumed")
+            load_file(folder / f"{run}.{rank}.safetensors") for run in ("whole", name)
         )
         assert same(whole, resumed)
-        assert said[rank]["history whole"] == said[rank]["history resumed"]
+        assert said[rank]["history whole"] == said[rank][f"history {name}"]
     for file in ("checkpoint", "model"):
         whole, resumed = (
-            load_file(folder / name / f"{file}.safetensors") for name in ("whole", "resumed")
+            load_file(folder / run / f"{file}.safetensors") for run in ("whole", name)
         )
         assert same(whole, resumed)
 

@@ -31,9 +31,9 @@ def orders(trainer, monkeypatch) -> list[tuple[str, ...]]:
     batches, seen = trainer.algorithm.batches, []
     original = batches.epoch
 
-    def epoch(number, spans, description):
+    def epoch(number, spans, description, means):
         names = []
-        for batch in original(number, spans, description):
+        for batch in original(number, spans, description, means):
             names += batch.cut_ids
             yield batch
         if description == "estimator":

@@ -97,9 +97,9 @@ def notes_of_targets(monkeypatch) -> list[tuple[str, dict]]:
     seen = []
     original = TrainingBatches.epoch
 
-    def noting(self, number, spans, name):
+    def noting(self, number, spans, name, means):
         seen.append((name, spans))
-        return original(self, number, spans, name)
+        return original(self, number, spans, name, means)
 
     monkeypatch.setattr(TrainingBatches, "epoch", noting)
     return seen

@@ -105,14 +105,14 @@ def test_which_boundaries_are_learned(cuts, tmp_path, monkeypatch, boundary_targ
         found.append(search(self))
         return found[-1]
 
-    def noting(self, number, spans, name):
+    def noting(self, number, spans, name, means):
         order.append(name)
         if name == "boundary":
             used = algorithm.aligned if boundary_target == "aligned" else found[-1].spans
             assert spans is used
         if name == "estimator":
             assert spans is algorithm.aligned
-        return epoch(self, number, spans, name)
+        return epoch(self, number, spans, name, means)
 
     monkeypatch.setattr(Alternating, "search", searching)
     monkeypatch.setattr(TrainingBatches, "epoch", noting)

@@ -6,7 +6,8 @@ import torch
 from safetensors.torch import load_file
 
 from mlvae.device import seed_everything
-from mlvae.em import TrainConfig, Trainer
+from mlvae.em import TrainConfig, Trainer, passes
+from mlvae.em.passes import Passes
 from mlvae.nn import MlVae
 from tests.em.tiny import (
     CPU,
@@ -59,7 +60,34 @@ def kill_at(monkeypatch, target, name: str, call: int) -> None:
     monkeypatch.setattr(target, name, dying)
 
 
+class Killer:
+    """Writes a checkpoint after every ``every``-th batch, and kills at the given ones."""
+
+    def __init__(self, monkeypatch, every: int, kills: tuple[int, ...] = ()) -> None:
+        self.count, self.every, self.kills = 0, every, kills
+        self.tick = Passes._tick
+        monkeypatch.setattr(Passes, "_tick", lambda *args: self(monkeypatch, *args))
+
+    def __call__(self, monkeypatch, *args) -> None:
+        self.count += 1
+        due = self.every and self.count % self.every == 0
+        monkeypatch.setattr(passes, "INTERVAL", -1.0 if due else 1e9)
+        self.tick(*args)
+        if self.count in self.kills:
+            raise Kill
+
+
+def until_done(run):
+    """What ``run`` gives, which is started again after each kill as in a new process."""
+    while True:
+        torch.manual_seed(99)
+        try:
+            return run()
+        except Kill:
+            pass
+
+
 def values(*sequence: float):
     """A function that gives one value after the other, whatever it is asked."""
     left = list(sequence)
-    return lambda *_: left.pop(0)
+    return lambda *_, **__: left.pop(0)

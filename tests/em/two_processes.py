@@ -10,20 +10,24 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import save_file
 
-from mlvae.em import distributed
+from mlvae.em import distributed, passes
+from mlvae.em.algorithm import Algorithm
+from mlvae.em.checkpoint import read_tensors
 from mlvae.em.estep import EStep
 from mlvae.em.settings import CrossFitConfig
 from tests.em.tiny import CPU, spoken_cuts
-from tests.em.trainers import CONFIG, make_trainer
+from tests.em.trainers import CONFIG, Kill, Killer, make_trainer
 
 #: Training that each kind of algorithm is tried in.
 SMALL = replace(CONFIG, max_frames=70)
 CONFIGS = {
     "whole": SMALL,
     "resumed": SMALL,
+    "killed": SMALL,
     "reinforce": replace(SMALL, algorithm="reinforce", iterations=1),
     "joint": replace(SMALL, algorithm="joint", iterations=1),
     # Batches of one cut, so that some hold nothing that an estimator of the folds may learn.
@@ -43,12 +47,30 @@ def all_cuts():
     return spoken_cuts(13)[0], spoken_cuts(5, seed=1)[0]
 
 
+def kill_within_iterations(cuts, folder: Path, config) -> None:
+    """Kill both, in epochs and in searches, of which one has more batches than the other."""
+    within: list[set[str]] = []
+    for kill in (3, 5, 5, 5, 5):
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(Kill):
+            patch.setattr(passes, "ASK_EVERY", 2)
+            Killer(patch, every=1, kills=(kill,))
+            make_trainer(cuts, folder, config).fit()
+        distributed.barrier()
+        names = read_tensors(folder / "checkpoint.safetensors")[0]
+        within += [{name.split(".")[1] for name in names if name.startswith("pass.")}]
+        distributed.barrier()
+    # Most kills came within an iteration, and then both have something in the checkpoint.
+    assert within.count({"0", "1"}) >= 3
+
+
 def train(folder: Path) -> dict:
     cuts, rank, said = all_cuts(), distributed.rank(), {}
     for name, config in CONFIGS.items():
         if name == "resumed":
             make_trainer(cuts, folder / name, replace(config, iterations=1)).fit()
             torch.manual_seed(99)  # a new process
+        if name == "killed":
+            kill_within_iterations(cuts, folder / name, config)
         trainer = make_trainer(cuts, folder / name, config)
         said[f"history {name}"] = trainer.fit()["history"]
         algorithm = trainer.algorithm
@@ -74,6 +96,7 @@ def train(folder: Path) -> dict:
 
 def main(folder: Path, task: str) -> None:
     torch.set_num_threads(1)
+    Algorithm.search_frames = lambda self: 60
     with distributed.process_group("cpu"):
         if task == "fail" and distributed.rank() == 1:
             raise ValueError("cut17 is damaged")

@@ -1,0 +1,143 @@
+"""What is killed again and again in stages 3, 4 and 5 gives the answers of an undisturbed run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import tests.baselines.sounds as sounds
+from mlvae.align import Aligner
+from mlvae.baselines.two_pass import TwoPassConfig, load_two_pass, train_two_pass
+from mlvae.baselines.w2v_ctc import load_w2v
+from mlvae.baselines.w2v_train import train_w2v
+from mlvae.em.checkpoint import keep_passes
+from mlvae.systems import load_localizers, train_system
+from tests.baselines.test_w2v_ctc import RANDOM
+from tests.em.tiny import CPU, NUM_FEATURES, TABLE, dataset, spoken_cuts
+from tests.em.trainers import Killer, figures, until_done
+from tests.test_systems import CONFIG
+
+ALIGN = replace(CONFIG.align, rounds=2, epochs_per_round=2, search_frames=150)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Sums are the same for the same number of threads only."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def small_searches(monkeypatch):
+    """Several batches a search."""
+    monkeypatch.setattr("mlvae.em.algorithm.Algorithm.search_frames", lambda self: 150)
+
+
+@pytest.fixture(scope="module")
+def cuts():
+    return spoken_cuts(12)[0], spoken_cuts(6, seed=1)[0]
+
+
+def answers(localizer, cuts, folder) -> list[dict]:
+    """As stage 5 has them."""
+
+    def run():
+        keeper = keep_passes(folder / "localize-checkpoint.safetensors", {}, 0, [cuts])
+        found = localizer(cuts, passes=keeper.state.passes)
+        keeper.remove()
+        return found
+
+    found, short = until_done(run)
+    assert short == []
+    return [cut.to_dict()["supervisions"] for cut in found]
+
+
+def compare(run, tmp_path, monkeypatch, every: int, between: int) -> None:
+    """Run undisturbed and with kills; the same files and the same values must come out."""
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    with monkeypatch.context() as patch:
+        undisturbed = Killer(patch, every=0)
+        expected = run(whole)
+    with monkeypatch.context() as patch:
+        kills = tuple(range(every + 1, 2 * undisturbed.count, between))
+        killer = Killer(patch, every, kills)
+        found = run(killed)
+    assert undisturbed.count < killer.count < 1.5 * undisturbed.count
+    assert found == expected
+    # Of checkpoints of what has come to its end nothing is left.
+    files = {path.relative_to(whole) for path in whole.rglob("*.safetensors")}
+    assert files == {path.relative_to(killed) for path in killed.rglob("*.safetensors")}
+    for path in files:
+        mine, theirs = load_file(killed / path), load_file(whole / path)
+        assert mine.keys() == theirs.keys()
+        assert all(mine[key].equal(theirs[key]) for key in mine), path
+
+
+def test_the_aligner(cuts, tmp_path, monkeypatch):
+    def align(folder):
+        aligner = Aligner(NUM_FEATURES, len(TABLE), True, ALIGN, CPU)
+        training = aligner.train(cuts[0], dataset(), 3, folder / "checkpoint.safetensors")
+        aligned = [aligner.align(part, dataset(), aligner.passes) for part in cuts]
+        aligner.save(folder / "model.safetensors")
+        (folder / "checkpoint.safetensors").unlink(missing_ok=True)
+        return figures(training), [[c.to_dict()["supervisions"] for c in a] for a, _ in aligned]
+
+    def run(folder):
+        return until_done(lambda: align(folder))
+
+    compare(run, tmp_path, monkeypatch, every=3, between=10)
+
+
+def test_a_system_with_its_scale_and_its_edges(cuts, tmp_path, monkeypatch):
+    config = replace(CONFIG, align=ALIGN)
+    system = config.ml_vae_sub
+    config.ml_vae_sub = replace(
+        system,
+        train=replace(system.train, iterations=1, relabel_after=1),
+        calibration=replace(system.calibration, scales=[0.1, 0.5], max_frames=80),
+    )
+
+    def run(folder):
+        (folder / "ml-vae-sub").mkdir(parents=True, exist_ok=True)
+        args = "ml-vae-sub", config
+        rest = dataset(), folder / "ml-vae-sub", CPU
+        training = until_done(lambda: train_system(*args, *cuts, *rest, 0))
+        loaded = load_localizers(*args, cuts[1], *rest)
+        return figures(training), [answers(way, cuts[1], folder) for way in loaded.values()]
+
+    compare(run, tmp_path, monkeypatch, every=3, between=11)
+
+
+def test_two_pass_fa(cuts, tmp_path, monkeypatch):
+    aligner = Aligner(NUM_FEATURES, len(TABLE), False, ALIGN, CPU)
+    aligner.train(cuts[0], dataset(), 0)
+
+    def run(folder):
+        aligner.save(folder / "fa" / "model.safetensors")
+        where = folder / "two-pass-fa", CPU
+        settings = TwoPassConfig(steps=4)
+        args = settings, ALIGN, False, cuts[0], TABLE, *where
+        training = until_done(lambda: train_two_pass(*args))
+        system = load_two_pass(ALIGN, False, cuts[1], TABLE, *where)
+        localizer = lambda cuts, passes: system.localize(cuts, dataset(), passes)  # noqa: E731
+        return figures(training), answers(localizer, cuts[1], folder)
+
+    compare(run, tmp_path, monkeypatch, every=2, between=7)
+
+
+def test_w2v_ctc(tmp_path, monkeypatch):
+    sounds.write_checkpoint(tmp_path / "tiny.pth")
+    tones = [sounds.tone_cuts(tmp_path / "wav", count, seed=count) for count in (6, 3)]
+    config = replace(RANDOM, epochs=2, batch_cuts=2, checkpoint=str(tmp_path / "tiny.pth"))
+
+    def run(folder):
+        training = until_done(lambda: train_w2v(config, *tones, sounds.TONES, folder, CPU, 0))
+        system = load_w2v(folder / "model.safetensors", sounds.TONES, 0.5, CPU)
+        return figures(training), answers(system.localize, tones[1], folder)
+
+    compare(run, tmp_path, monkeypatch, every=2, between=7)
