@@ -100,7 +100,7 @@ exp=$exp_dir/$recipe/${corpus_name:-$corpus}/$config
 # How stage 4 is started by several processes. (The port is free, not the fixed one of --standalone
 # of torch 1.13, so that two trainings on one machine do not meet.)
 together=(-m torch.distributed.run --rdzv_backend c10d --rdzv_endpoint localhost:0
-  --nproc_per_node "$num_processes")
+  --nnodes 1 --nproc_per_node "$num_processes")
 
 # run_stage NUMBER NAME PROGRAM [OPTION ...]: if its turn has come, with a line before and after.
 run_stage() {

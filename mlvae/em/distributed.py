@@ -117,7 +117,8 @@ def _place_in_launch(num_processes: int | None) -> _Place:
 
     def number(name: str, low: int, high: int) -> int:
         value = os.environ.get(name, "")
-        if not (value.isascii() and value.isdigit() and low <= int(value[:9]) <= high):
+        is_number = value.isascii() and value.isdigit() and len(value) < 10
+        if not (is_number and low <= int(value) <= high):
             raise ValueError(
                 f"{name} must be a number from {low} to {high} in the environment of each process "
                 f"that trains with others, not {value!r}: start them by torchrun, or one alone "

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""What threads that wait cost a training, on an idle machine and beside another busy program.
+
+    python benchmarks/busy.py --threads 2
+
+A step is one of the phoneme estimator of recipes/audiomnist/conf/small.yaml on random features. Each round measures, in turn and each in a process of its own, OpenMP threads that
+spin while they wait (OpenMP's own way) and threads that sleep (``OMP_WAIT_POLICY=passive``, as
+run.sh and the command mlvae have it), alone and beside --busy programs of which each keeps a core
+busy. What counts are the ratios of medians: other work on the machine changes from round to round.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # runs without being installed
+
+from jsonargparse import ArgumentParser
+from jsonargparse.typing import PositiveInt
+from tabulate import tabulate
+
+from mlvae.program import start_program
+
+POLICIES = {"spin": "", "sleep": "passive"}
+SPINNING = "while True: pass"
+
+
+def step_seconds(threads: int, steps: int) -> float:
+    """Median seconds of a training step in this process."""
+    import torch
+
+    from mlvae.config import load_config
+    from mlvae.nn import PhonemeEstimator
+
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    config = load_config(ROOT / "recipes" / "audiomnist" / "conf" / "small.yaml").ml_vae.model
+    model = PhonemeEstimator(40, 10, config.estimator)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    features, num_frames = torch.randn(32, 250, 40), torch.full((32,), 250)
+    seconds = []
+    for _ in range(steps + 2):  # two to warm up
+        begin = time.perf_counter()
+        optimizer.zero_grad()
+        model(features, num_frames)[..., 0].mean().neg().backward()
+        optimizer.step()
+        seconds.append(time.perf_counter() - begin)
+    return median(seconds[2:])
+
+
+def measure(policy: str, busy: int, threads: int, steps: int) -> float:
+    """Seconds of a step in a process of its own, beside ``busy`` others."""
+    names = [name for name in os.environ if not name.startswith(("OMP_", "GOMP_"))]
+    env = {name: os.environ[name] for name in names}
+    if policy:
+        env["OMP_WAIT_POLICY"] = policy
+    others = [subprocess.Popen([sys.executable, "-c", SPINNING]) for _ in range(busy)]
+    try:
+        command = [sys.executable, __file__, "--threads", str(threads), "--steps", str(steps)]
+        done = subprocess.run([*command, "--step"], env=env, check=True, capture_output=True)
+        return json.loads(done.stdout)
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure and print; returns the exit status."""
+    parser = ArgumentParser(prog="busy.py", description=__doc__)
+    parser.add_argument("--threads", type=PositiveInt, default=2, help="of the training")
+    parser.add_argument("--busy", type=PositiveInt, default=2, help="programs beside it")
+    parser.add_argument("--rounds", type=PositiveInt, default=3, help="of all four")
+    parser.add_argument("--steps", type=PositiveInt, default=8, help="of which the median counts")
+    parser.add_argument("--step", action="store_true", help="measure in this process alone")
+    options = parser.parse_args(argv)
+    if options.step:
+        print(json.dumps(step_seconds(options.threads, options.steps)))
+        return 0
+    seconds: dict[tuple[str, int], list[float]] = {}
+    for _ in range(options.rounds):
+        for busy in (0, options.busy):
+            for name, policy in POLICIES.items():
+                found = measure(policy, busy, options.threads, options.steps)
+                seconds.setdefault((name, busy), []).append(found)
+    rows = []
+    for name in POLICIES:
+        alone, beside = (median(seconds[name, busy]) for busy in (0, options.busy))
+        rows.append((name, 1e3 * alone, 1e3 * beside, beside / alone))
+    headers = ("threads that wait", "ms a step, idle", f"beside {options.busy} busy", "ratio")
+    print(tabulate(rows, headers, floatfmt=("", ".0f", ".0f", ".1f")))
+    return 0
+
+
+if __name__ == "__main__":
+    start_program()
+    sys.exit(main())
