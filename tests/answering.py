@@ -38,8 +38,6 @@ class Answering:
         self.meanwhile: Callable[[], None] = lambda: None
         UnitTable(("a", "b")).save(self.data / "units" / "tokens.txt")
         write_json(self.exp / "quick" / "training.json", {})
-        (folder / "conf.yaml").write_text("deltas: false\n")
-        self.config = folder / "conf.yaml"
         self.set_cuts(cut_ids)
 
     def set_cuts(self, cut_ids: Sequence[str]) -> None:
@@ -52,7 +50,8 @@ class Answering:
         main = load_script("local/localize.py")
         main.__globals__["SYSTEMS"] = {"quick": SimpleNamespace(load=self._load)}
         main.__globals__["check_systems"] = lambda names: None
-        command = ["--data-dir", self.data, "--exp-dir", self.exp, "--config", self.config]
+        main.__globals__["load_config"] = lambda path: SimpleNamespace(deltas=False)
+        command = ["--data-dir", self.data, "--exp-dir", self.exp, "--config", "conf.yaml"]
         return main([*map(str, command), "--systems", "quick", "--device", "cpu"])
 
     def _load(self, *args: object) -> dict:

@@ -65,6 +65,9 @@ def test_answers_of_a_version_without_a_record_are_not_taken_for_ours(stage, cap
     (stage.exp / ".mlvae-made.jsonl").unlink()
     capsys.readouterr()
     assert stage() == 1
+    assert f"{stage.exp / 'skipped.jsonl'}: in the way" in capsys.readouterr().err
+    (stage.exp / "skipped.jsonl").unlink()
+    assert stage() == 1
     assert "cuts_test.jsonl.gz: in the way" in capsys.readouterr().err
     assert stage.asked == 1
 
