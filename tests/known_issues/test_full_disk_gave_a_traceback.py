@@ -95,9 +95,9 @@ def test_audio(tmp_path):
 def test_scalars_come_whole_or_not_at_all_without_a_traceback_of_a_thread(tmp_path, capfd):
     with ScalarWriter(tmp_path, purge_step=1) as scalars:
         scalars.add_scalar("loss", 0.5, 1)
-        with full_disk(scalars.path.stat().st_size + 5):
-            with pytest.raises(OSError, match="events.out.* cannot be written: "):
-                scalars.add_scalar("loss", 0.25, 2)
+        refused = pytest.raises(OSError, match="events.out.* cannot be written: ")
+        with full_disk(scalars.path.stat().st_size + 5), refused:
+            scalars.add_scalar("loss", 0.25, 2)
         scalars.add_scalar("loss", 0.125, 3)
     assert capfd.readouterr().err == ""
     events = EventAccumulator(str(tmp_path)).Reload()
@@ -178,18 +178,18 @@ def test_every_stage_says_before_the_work_that_the_folder_is_read_only(
 def test_no_space_at_all_is_known_at_the_start(tmp_path, monkeypatch, disk, reason):
     room = {"f_blocks": 9, "f_bfree": 9, "f_bavail": 9, "f_files": 9, "f_ffree": 9, **disk}
     monkeypatch.setattr("mlvae.stage.os.statvfs", lambda path: SimpleNamespace(**room))
-    with pytest.raises(OSError, match=f"exp cannot be written: {reason}"):
-        with stage_folder("test", tmp_path / "exp"):
-            pytest.fail("this is the work")
+    refused = pytest.raises(OSError, match=f"exp cannot be written: {reason}")
+    with refused, stage_folder("test", tmp_path / "exp"):
+        pytest.fail("this is the work")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_in_the_place_of_a_folder(tmp_path):
     (tmp_path / "exp").write_text("mine")
     for folder, outputs in (("exp", []), ("exp/fa", []), ("", [tmp_path / "exp" / "cuts.txt"])):
-        with pytest.raises(OSError, match=r"exp.* cannot be written: .*exp is not a folder"):
-            with stage_folder("test", tmp_path / folder, outputs):
-                pytest.fail("this is the work")
+        refused = pytest.raises(OSError, match=r"exp.* cannot be written: .*exp is not a folder")
+        with refused, stage_folder("test", tmp_path / folder, outputs):
+            pytest.fail("this is the work")
     assert [path.name for path in tmp_path.iterdir()] == ["exp"]
 
 
@@ -215,7 +215,7 @@ def test_a_disk_that_is_full_in_the_middle_of_the_work(
     assert line.startswith(f"{PROGRAMS[number]}: {tmp_path / 'data'}")
     assert line.endswith("cannot be written: File too large")
     made = "feats_*" if number else "*.wav"
-    assert list(tmp_path.glob(f"data/**/{made}")) == [] or number == 1
+    assert list(tmp_path.glob(f"data/**/{made}")) == []
     assert not list(tmp_path.rglob(".mlvae-tmp-*"))
 
 
@@ -227,6 +227,7 @@ def test_stage_5_in_the_middle_of_the_work(tmp_path, capsys):
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"localize.py: {stage.exp}") and line.endswith("File too large")
     assert not list(stage.exp.rglob("*.TextGrid"))
+    stage.meanwhile = lambda: None
     assert stage() == 0
 
 

@@ -70,7 +70,6 @@ def test_every_stage_refuses_a_folder_in_use(tmp_path, capsys, monkeypatch, numb
         (data / "corpus.json").touch()
         (data / "truth.jsonl.gz").touch()
     words = ["--data-dir", data]
-    words += ["--corpus-dir", tmp_path] if number == 0 else []
     words += ["--corpus-dir", tmp_path / "x", "--corpus", "fsdd"] if number == 0 else []
     words += ["--exp-dir", exp] if number >= 3 else []
     words += ["--config", "x.yaml", "--device", "cpu"] if 3 <= number <= 5 else []
@@ -103,10 +102,10 @@ def test_many_read_what_nobody_may_write(tmp_path):
     data = tmp_path / "data"
     data.mkdir()
     with stage_folder("3 align", tmp_path / "a", reads=[data]):
-        with stage_folder("5 localize", tmp_path / "b", reads=[data]):
-            with pytest.raises(FolderInUseError, match="stage 3 align.*; stage 5 localize"):
-                with stage_folder("0 prepare", data):
-                    pytest.fail("this is the work")
+        refused = pytest.raises(FolderInUseError, match="stage 3 align.*; stage 5 localize")
+        both = stage_folder("5 localize", tmp_path / "b", reads=[data])
+        with both, refused, stage_folder("0 prepare", data):
+            pytest.fail("this is the work")
         with pytest.raises(FolderInUseError), stage_folder("0 prepare", data):
             pytest.fail("this is the work")
     with stage_folder("0 prepare", data):
