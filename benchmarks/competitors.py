@@ -28,6 +28,7 @@ from tabulate import tabulate
 
 from mlvae.fsa import MlFsaCompiler, best_path
 from mlvae.program import start_program
+from mlvae.stage import atomic_path
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     table = [[row[name] for name in names] for row in rows]
     print(tabulate(table, headers=[name.replace("_", " ") for name in names], floatfmt=".1f"))
     if args.json:
-        Path(args.json).write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+        with atomic_path(Path(args.json)) as temporary:
+            temporary.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
     return 0
 
 

@@ -55,6 +55,7 @@ from benchmarks.baselines import batched_dp, compiled_dp, loop_dp
 from benchmarks.inputs import Inputs, UnitPath, disagreements, random_inputs
 from mlvae.fsa import Emissions, MlFsaCompiler, UnitSpan, best_path, paths, search
 from mlvae.program import start_program
+from mlvae.stage import atomic_path
 
 K2, LOOP, BATCHED, COMPILED = "k2", "loop", "batched", "compiled"
 TITLES = {
@@ -314,7 +315,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     }
     print_report(report)
     if options.json is not None:
-        options.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        with atomic_path(options.json) as temporary:
+            temporary.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     if wrong:
         print("the answers differ:\n  " + "\n  ".join(wrong[:10]), file=sys.stderr)
         return 1

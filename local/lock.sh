@@ -28,8 +28,9 @@ keep_named_k2_file() {
 cd "$root"
 uv=$(find_uv)
 hand_pip_settings_to_uv
-new=requirements.lock.new
-trap 'rm -f "$new" "$new.2"' EXIT
+new=$(mktemp requirements.lock.XXXXXX)
+whole=$(mktemp requirements.lock.XXXXXX)
+trap 'rm -f "$new" "$whole"' EXIT
 [[ ! -f requirements.lock ]] || grep -v '^#' requirements.lock >"$new"
 # Relative names, so that no path of this machine gets into the comments of the file.
 "$uv" pip compile pyproject.toml requirements.in --extra dev --output-file "$new" --quiet \
@@ -39,6 +40,7 @@ trap 'rm -f "$new" "$new.2"' EXIT
 {
   echo "# For Python 3.10 on Linux x86-64, every extra included. Made by: make lock"
   keep_named_k2_file <"$new" || fail "the k2 file named in requirements.in is not on the index"
-} >"$new.2"
-mv "$new.2" requirements.lock
+} >"$whole"
+chmod --reference=requirements.in "$whole"
+mv "$whole" requirements.lock
 log "requirements.lock holds $(grep -c '^[^ #].*==' requirements.lock) packages"

@@ -23,6 +23,12 @@ done
 [[ -z $corpus_dir || -d $corpus_dir ]] || usage_error "--corpus-dir $corpus_dir is not a folder"
 [[ -n $data_dir && -n $exp_dir ]] || usage_error "--data-dir and --exp-dir must not be empty"
 out=${out:-$here/RESULTS.md}
+check_out='
+import sys
+from pathlib import Path
+from mlvae.report.results import check_place
+from mlvae.stage import in_one_line
+sys.exit(in_one_line("results.sh", lambda: check_place(Path(sys.argv[1])) and 0))'
 
 # The benchmarks and the composer need the extra dev.
 python=$(bash "$root/local/setup.sh" --dev)
@@ -31,9 +37,14 @@ if wants compose && ! "$python" -c 'import jinja2' 2>/dev/null; then
   log "results: $python has no jinja2, which part compose needs (extra dev)" >&2
   exit 1
 fi
+if wants compose && ! PYTHONPATH=$root "$python" -c "$check_out" "$out" >/dev/null; then
+  exit 1
+fi
 export PYTHON=$python PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
 records=$exp_dir/results
 mkdir -p "$records"
+unfinished=$(mktemp -d "$records/.unfinished-XXXXXX")
+trap 'rm -rf "$unfinished"' EXIT
 
 # in_words WORD ...: the command as a person would type it, whichever folders are used here.
 in_words() {
@@ -64,6 +75,36 @@ machine_and_company() {
   echo "$line${OMP_NUM_THREADS:+; OMP_NUM_THREADS=$OMP_NUM_THREADS}${company:+; $company}"
 }
 
+# What a part leaves in $records besides its record NAME.txt, which has their checksums.
+left_by() {
+  local path
+  for path in "$records/$1-table.txt" "$records/$1.json"; do
+    [[ ! -e $path && ! -L $path ]] || echo "$path"
+  done
+}
+
+checksum() {
+  local digest
+  digest=$(sha256sum <"$1")
+  echo "${digest%% *}"
+}
+
+# What was not made here, or was changed since, is not replaced.
+check_place() {
+  local name=$1 path
+  while IFS= read -r path; do
+    [[ ! -f $path || -L $path || ! -f $records/$name.txt ]] ||
+      ! grep -qxF "made: ${path##*/} $(checksum "$path")" "$records/$name.txt" || continue
+    log "results $name: $path is in the way: not made here, or changed since; move it elsewhere" >&2
+    exit 1
+  done < <(left_by "$name")
+  path=$records/$name.txt
+  [[ ! -e $path && ! -L $path ]] || { [[ -f $path && ! -L $path ]] && grep -q '^command: ' "$path"; } || {
+    log "results $name: $path is in the way: not made here; move it elsewhere" >&2
+    exit 1
+  }
+}
+
 # run_part NAME OUTPUT COMMAND ...: unless it is done. OUTPUT: a file for what it prints, or -.
 run_part() {
   local name=$1 output=$2 began=$SECONDS words
@@ -73,20 +114,24 @@ run_part() {
     log "results $name: done before"
     return
   fi
+  check_place "$name"
   log "results $name: $words"
   if [[ $output == - ]]; then
     "$@"
   else
-    "$@" >"$output.tmp"
-    mv "$output.tmp" "$output"
+    "$@" >"$unfinished/output"
+    mv "$unfinished/output" "$output"
   fi
   {
     echo "command: $words"
     echo "seconds: $((SECONDS - began))"
     echo "machine: $(machine_and_company)"
     echo "commit: $(git -C "$root" describe --always --dirty 2>/dev/null || echo unknown)"
-  } >"$records/$name.txt.tmp"
-  mv "$records/$name.txt.tmp" "$records/$name.txt"
+    left_by "$name" | while IFS= read -r path; do
+      echo "made: ${path##*/} $(checksum "$path")"
+    done
+  } >"$unfinished/record"
+  mv "$unfinished/record" "$records/$name.txt"
   log "results $name: end, $((SECONDS - began)) s"
 }
 

@@ -9,8 +9,8 @@
 #    imports torch, k2, lhotse and mlvae; with --dev it must have what the tests need, too.
 # 2. Else .venv, made with uv from requirements.lock, for Python 3.10. uv is brought into .setup/ where
 #    there is none. A finished .venv is recognised by the file .venv/mlvae-setup, which holds a digest
-#    of what it was made from; anything else by that name is replaced, so that a set-up that was
-#    interrupted is repaired by running this again.
+#    of what it was made from. One that is out of date is replaced, and so is one that was
+#    interrupted; one that this script did not make, or that somebody has added to, is moved aside.
 #
 # uv's own configuration holds. Of pip's, the package index, a folder of wheels (find-links) and
 # no-index are handed on to uv, which does not read them itself.
@@ -104,23 +104,23 @@ is_finished() {
 
 # Prints the path of uv: the one on PATH, or one brought into .setup/.
 find_uv() {
-  local uv python
-  for uv in uv "$work/uv/bin/uv" "$work/uv-target/bin/uv"; do
+  local uv python home
+  for uv in uv "$work"/uv-*/venv/bin/uv "$work"/uv-*/target/bin/uv; do
     working_command "$uv" && return
   done
   python=$(active_python) || fail "there is no uv, and no python3 to bring it: install either, then run this again"
   log "bringing uv with $python"
-  rm -rf "$work/uv" "$work/uv-target"
   mkdir -p "$work"
-  if "$python" -m venv "$work/uv" >"$work/uv.log" 2>&1 </dev/null &&
-    "$work/uv/bin/python" -m pip install uv >>"$work/uv.log" 2>&1 </dev/null; then
-    uv=$work/uv/bin/uv
-  elif "$python" -m pip install --target "$work/uv-target" uv >>"$work/uv.log" 2>&1 </dev/null; then
-    uv=$work/uv-target/bin/uv
+  home=$(mktemp -d "$work/uv-XXXXXX")
+  if "$python" -m venv "$home/venv" >"$home/log" 2>&1 </dev/null &&
+    "$home/venv/bin/python" -m pip install uv >>"$home/log" 2>&1 </dev/null; then
+    uv=$home/venv/bin/uv
+  elif "$python" -m pip install --target "$home/target" uv >>"$home/log" 2>&1 </dev/null; then
+    uv=$home/target/bin/uv
   else
-    tail -n 5 "$work/uv.log" >&2
+    tail -n 5 "$home/log" >&2
     fail "$python could bring uv neither into an environment of its own (-m venv) nor with pip install" \
-      "--target (all of it: $work/uv.log); install uv, or python3-venv, then run this again"
+      "--target (all of it: $home/log); install uv, or python3-venv, then run this again"
   fi
   working_command "$uv" || fail "uv was installed as $uv but does not run"
 }
@@ -186,18 +186,30 @@ check_pythonpath() {
   done <<<"$found"
 }
 
+# True where this script made all that is in .venv: nothing there is newer than the file that says so,
+# but what Python compiles. (The time of the last change of a file's state, which copying sets, too.)
+is_all_ours() {
+  local newer
+  [[ -f $stamp && ! -L $venv && ! -L $stamp ]] || return 1
+  [[ $(<"$stamp") != unfinished ]] || return 0
+  newer=$(find "$venv" -cnewer "$stamp" ! -type d ! -path "$stamp" ! -path '*/__pycache__/*' 2>&1) ||
+    return 1
+  [[ -z $newer ]]
+}
+
 make_venv() {
   local uv python system aside
   system=$(uname -s)-$(uname -m)
   [[ $system == Linux-x86_64 ]] || fail "requirements.lock is for Linux on x86-64, not $system; install" \
     "torch, the k2 made for it and 'pip install .' yourself, then run this with that python active"
   # Only what this script made is thrown away.
-  if [[ -f $stamp ]]; then
+  if is_all_ours; then
     log "replacing .venv, which is unfinished or out of date"
     rm -rf "$venv"
   elif [[ -e $venv || -L $venv ]]; then
-    aside=$work/venv-$(date +%Y%m%d-%H%M%S)
-    log "there is a .venv that this script did not make, or only began; moving it to $aside"
+    aside=$work/venv-$(date +%Y%m%d-%H%M%S)-$$
+    log "there is a .venv that this script did not make, only began, or that has been added to since;" \
+      "moving it to $aside"
     mv "$venv" "$aside"
   fi
   hash -r
@@ -248,7 +260,7 @@ main() {
   fi
   if ! is_finished; then
     mkdir -p "$work"
-    exec 9>"$work/lock"
+    exec 9>>"$work/lock"
     if command -v flock >/dev/null && ! flock -n 9; then
       log "waiting for another set-up to end"
       flock 9

@@ -10,8 +10,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = (
-    *("awk", "bash", "cat", "cp", "cut", "date", "dirname", "env", "flock", "grep", "head"),
-    *("mkdir", "mv", "readlink", "rm", "sed", "sha256sum", "sleep", "tail", "tr", "uname"),
+    *("awk", "bash", "cat", "chmod", "cp", "cut", "date", "dirname", "env", "find", "flock"),
+    *("grep", "head", "mkdir", "mktemp", "mv", "readlink", "rm", "sed", "sha256sum", "sleep"),
+    *("tail", "tr", "uname"),
 )
 
 # Plays an interpreter. It notes how it was called; what it can do is said by its environment:

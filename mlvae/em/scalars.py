@@ -74,4 +74,5 @@ class ScalarWriter:
                     raise OSError(os.strerror(errno.ENOSPC))
             except OSError:
                 self._file.truncate(size)
+                self._file.seek(size)
                 raise

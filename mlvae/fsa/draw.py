@@ -68,7 +68,8 @@ def draw_graph(
         )
         drawing = _draw_frames(units, names, compiler)
     path = Path(path)
-    drawing.draw(str(path), format=path.suffix[1:] or "svg", prog="dot")
+    # Graphviz ends the process where it cannot write.
+    path.write_bytes(drawing.draw(format=path.suffix[1:] or "svg", prog="dot"))
 
 
 def _new_drawing():

@@ -214,16 +214,24 @@ def write_results(text: str, picture: Path, out: Path) -> None:
         InTheWayError: there is something that was not composed, or was changed since.
         OSError: they cannot be written; names the file.
     """
-    check_place(out)
+    record = check_place(out)
     with atomic_path(out) as temporary:
         temporary.write_text(text, encoding="utf-8")
     with atomic_path(out.parent / PICTURE) as temporary:
         shutil.copyfile(picture, temporary)
+    record.tidy()
 
 
-def check_place(out: Path) -> None:
-    """Check that :func:`write_results` replaces nothing but its own; errors as there."""
-    Record.begin(out.parent).check([out, out.parent / PICTURE])
+def check_place(out: Path) -> Record:
+    """Check that :func:`write_results` replaces nothing but its own; errors as there.
+
+    Returns:
+        The record of the folder.
+    """
+    out = Path(out)
+    record = Record.begin(out.parent)
+    record.check([out, out.parent / PICTURE])
+    return record
 
 
 def composer_parser(recipe: Path, doc: str, command: str) -> ArgumentParser:
