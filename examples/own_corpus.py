@@ -56,6 +56,7 @@ def main() -> int:
         report.finish()
         print(f"prepare.py: {error}", file=sys.stderr)
         return 1
+    (args.data_dir / "unknown_words.txt").unlink(missing_ok=True)  # of an earlier run
     for split in SPLITS:
         write_manifest(args.data_dir / "manifests" / f"cuts_{split}.jsonl.gz", cuts[split])
     about = {"title": args.corpus_dir.name, "sampling_rate": SAMPLING_RATE}
@@ -93,7 +94,11 @@ def read_cut(pair: RecordingWithText, lexicon: Lexicon) -> MonoCut:
         AudioError, OSError, ValueError: the recording or its text cannot be used.
     """
     audio_info(pair.recording)  # says what is wrong with a file
-    words = lexicon.read(pair.text.read_text(encoding="utf-8-sig"))
+    try:
+        text = pair.text.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{pair.text.name} is not in UTF-8: {error}") from None
+    words = lexicon.read(text)
     if not words:
         raise ValueError("its text has no words")
     phones = [pronunciations[0] for _, pronunciations in words]
