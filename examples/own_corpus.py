@@ -10,6 +10,7 @@ as words, or give their pronunciations. There is no truth, so stage 6, which sco
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 
@@ -21,8 +22,8 @@ from mlvae.data.clips import file_recording
 from mlvae.data.lexicon import Lexicon
 from mlvae.data.manifests import SPLITS, write_json, write_manifest
 from mlvae.data.pairs import RecordingWithText, find_pairs
-from mlvae.data.text import UnknownWords, list_unknown_words
-from mlvae.made import check_apart
+from mlvae.data.text import UNKNOWN_WORDS, UnknownWords, list_unknown_words
+from mlvae.made import InTheWayError, check_apart, remove_made
 from mlvae.program import start_program
 from mlvae.stage import StageReport, in_one_line, stage_folder
 
@@ -72,6 +73,8 @@ def write_cuts(args: Namespace) -> int:
     except ValueError:
         report.finish()
         raise
+    with contextlib.suppress(InTheWayError):  # one that was changed is somebody's lexicon now
+        remove_made(args.data_dir / UNKNOWN_WORDS)  # of an earlier run
     for split in SPLITS:
         write_manifest(args.data_dir / "manifests" / f"cuts_{split}.jsonl.gz", cuts[split])
     about = {"title": args.corpus_dir.name, "sampling_rate": SAMPLING_RATE}
@@ -109,7 +112,11 @@ def read_cut(pair: RecordingWithText, lexicon: Lexicon) -> MonoCut:
         AudioError, OSError, ValueError: the recording or its text cannot be used.
     """
     num_samples, sampling_rate = audio_info(pair.recording)  # says what is wrong with a file
-    words = lexicon.read(pair.text.read_text(encoding="utf-8-sig"))
+    try:
+        text = pair.text.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{pair.text.name} is not in UTF-8: {error}") from None
+    words = lexicon.read(text)
     if not words:
         raise ValueError("its text has no words")
     phones = [pronunciations[0] for _, pronunciations in words]

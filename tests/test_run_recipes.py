@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
-from tests.shell_project import Project
+from tests.shell_project import ROOT, Project
 from tests.test_run import run, stages
 
 L2ARCTIC = ("--recipe", "l2arctic")
@@ -44,6 +46,23 @@ def test_options_of_a_recipe_reach_their_stages(project):
     pieces = ("--unit", "bpe", "--num-pieces=50", "--stage", "2", "--stop-stage", "2")
     assert run(project, *L2ARCTIC, *pieces).returncode == 0
     assert stages(project)[-1].endswith("--data-dir data/simulate-bpe --num-pieces 50")
+
+
+def test_a_recipe_of_ones_own_has_the_options_of_the_example(project):
+    recipe = project.root / "recipes" / "mine"
+    (recipe / "conf").mkdir(parents=True)
+    (recipe / "conf" / "small.yaml").touch()
+    shutil.copy(ROOT / "examples" / "own_corpus.py", recipe / "prepare.py")
+    shutil.copy(ROOT / "examples" / "own_corpus_options.sh", recipe / "options.sh")
+    (project.root / "words.txt").touch()
+    mine = ("--recipe", "mine", "--corpus", "mine", "--stop-stage", "0")
+    assert run(project, *mine).returncode == 0
+    assert stages(project)[-1].endswith("--seed 0 --unknown-words skip")
+    assert run(project, *mine, "--unknown-words=stop", "--lexicon", "words.txt").returncode == 0
+    assert stages(project)[-1].endswith("--seed 0 --unknown-words stop --lexicon words.txt")
+    result = run(project, *mine, "--unknown-words", "guess")
+    assert result.returncode == 2
+    assert "--unknown-words must be stop or skip, not 'guess'" in result.stderr
 
 
 def test_protocols_lie_side_by_side_and_share_the_simulated_corpus(project):

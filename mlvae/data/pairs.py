@@ -72,7 +72,9 @@ def find_pairs(
     pairs = []
     for stem, path in sorted(recordings.items()):
         identity = "-".join(stem.parts)
-        if stem not in texts:
+        if not _is_unicode(path):
+            skip(path, identity, "its name is not in UTF-8: no manifest can hold it")
+        elif stem not in texts:
             skip(path, identity, f"no text beside it (No such file: {path.stem}.txt)")
         elif identity in ids:
             skip(path, identity, "another recording has the same name")
@@ -83,6 +85,14 @@ def find_pairs(
         path = texts[stem]
         skip(path, path.relative_to(folder).as_posix(), "a text without a recording")
     return pairs
+
+
+def _is_unicode(path: Path) -> bool:
+    try:
+        str(path).encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _stem(path: Path) -> Path:

@@ -47,9 +47,11 @@ def _spelt(word: str, place: int, cut_id: str) -> str:
     if len(spelling.split()) != 1:
         raise ValueError(f"{cut_id}: word {place}, {word!r}, is not one word")
     try:
-        spelt_words(word)
+        has_letters = bool(spelt_words(word))
     except UnknownWords as error:
         raise ValueError(f"{cut_id}: word {place}, {word!r}: {error}") from None
+    if not has_letters:
+        raise ValueError(f"{cut_id}: word {place}, {word!r}, is punctuation")
     return spelling
 
 

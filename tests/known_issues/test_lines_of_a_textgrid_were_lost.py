@@ -115,6 +115,9 @@ def test_points_and_tiers_of_one_name(tmp_path):
     assert grid.tiers["marks"].is_points
     assert grid.tiers["marks"].intervals[0] == Interval(0.5, 0.5, 'a "b"')
     assert len(labels(grid)) == 11
-    assert [r.what for r in grid.repairs] == ["a second tier 'phones' is not used"]
+    assert [r.what for r in grid.repairs] == ["there are two tiers 'phones'"]
+    upper = SHORT.replace('"words"', '"Marks"')
+    grid = read(tmp_path, upper.replace("<exists>\n2", "<exists>\n3") + points)
+    assert not grid.tiers["marks"].is_points
     with pytest.raises(TextGridError, match="cut off: tier 'marks' has 1 of 2 points"):
         read(tmp_path, (SHORT + points)[: -len('0.7\n""\n')])

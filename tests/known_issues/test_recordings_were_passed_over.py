@@ -5,6 +5,8 @@ name were not told apart.
 
 from __future__ import annotations
 
+import json
+import os
 import unicodedata
 from pathlib import Path
 
@@ -76,6 +78,23 @@ def test_links_are_followed_once_and_accents_are_one_sign(tmp_path):
     report = StageReport("0 prepare", tmp_path)
     assert [pair.id for pair in find_pairs(folder, report)] == ["ann-x", "dä"]
     assert report.skipped == []
+
+
+def test_a_name_or_text_in_another_encoding_is_named(tmp_path, monkeypatch, capsys):
+    mine = tmp_path / "mine"
+    for split in ("train", "valid", "test"):
+        add(mine / split, f"{split}.wav")
+    add(mine / "train", "d.wav", None)
+    (mine / "train" / "d.wav").rename(mine / "train" / os.fsdecode(b"d\xe4.wav"))
+    add(mine / "train", "latin.wav", None)
+    (mine / "train" / "latin.txt").write_bytes(b"d\xe4")
+    assert prepare(mine, tmp_path / "data", monkeypatch) == 0
+    captured = capsys.readouterr()
+    assert "5 in = 3 done + 2 skipped" in captured.out
+    lines = (tmp_path / "data" / "skipped.jsonl").read_text().splitlines()
+    reasons = [json.loads(line)["reason"] for line in lines]
+    assert "its name is not in UTF-8" in reasons[0]
+    assert "latin.txt is not in UTF-8" in reasons[1]
 
 
 def test_a_folder_that_cannot_be_read_is_named(tmp_path, monkeypatch):

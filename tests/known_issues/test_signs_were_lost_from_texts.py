@@ -12,9 +12,12 @@ from pathlib import Path
 
 import pytest
 import soundfile
+from lhotse import CutSet, MonoCut, SupervisionSegment
 
 from mlvae.data.dataset import load_cuts
 from mlvae.data.lexicon import Lexicon
+from mlvae.data.pieces import cuts_with_pieces, sentences_of, train_pieces
+from mlvae.stage import StageReport
 from tests.data.conftest import load_script, sine
 from tests.data.l2arctic.tree import write_tidy, write_utterance
 
@@ -97,6 +100,27 @@ def test_l2arctic_names_them_with_phones_and_with_pieces(tree, tmp_path, capsys,
     assert prepare_l2arctic(options) == 1
     assert f"2 words are {why}" in capsys.readouterr().err.splitlines()[-1]
     assert (tmp_path / "unknown_words.txt").read_text() == "&\n1\n"
+
+
+def test_pieces_are_of_words_alone_and_of_one_spelling(tmp_path):
+    def cut(name, *words):
+        supervision = SupervisionSegment(name, name, 0.0, 1.0, custom={"words": list(words)})
+        return MonoCut(name, 0.0, 1.0, 0, supervisions=[supervision])
+
+    cuts = [cut("one", "Don\u00b4t", "do"), cut("two", "do", "5"), cut("three", "do it", "do")]
+    cuts += [cut("four", "\u2014"), cut("five", "R&B"), cut("six", "do", None)]
+    sentences = sentences_of(cuts)
+    assert sentences == [["don't", "do"]]
+    report = StageReport("2 units", tmp_path)
+    made, left = cuts_with_pieces(CutSet.from_cuts(cuts), train_pieces(sentences, 9), report)
+    assert [one.id for one in made] == ["one"]
+    assert "".join(next(iter(made)).supervisions[0].custom["units"]) == "\u2581don't\u2581do"
+    reasons = {record["id"]: record["reason"] for record in report.skipped}
+    assert "word 2, '5': not written in letters: 5" in reasons["two"]
+    assert "word 1, 'do it', is not one word" in reasons["three"]
+    assert "is punctuation" in reasons["four"]
+    assert "U+0026" in reasons["five"]
+    assert "word 2, None, is not one word" in reasons["six"]
 
 
 def test_own_recordings_have_the_policy(tmp_path, monkeypatch, capsys):

@@ -245,7 +245,7 @@ def read_utterance(files: UtteranceFiles, need_transcript: bool = True) -> Utter
                 f"tier 'phones' ends at {phones[-1].end:.3f} s, the recording at {duration:.3f} s"
             )
         words, word_repairs = [], []
-        if "words" in grid.tiers:
+        if "words" in grid.tiers and not grid.tiers["words"].is_points:
             words, word_repairs = _intervals(grid, "words", duration, _is_word)
         segments = tuple(_segments(phones, words, repairs))
         if all(segment.canonical == SIL for segment in segments):

@@ -83,8 +83,9 @@ class TextGrid:
 def read_textgrid(path: Path) -> TextGrid:
     """Read a file in long or short text form, in any encoding of `decode_text`.
 
-    Of two tiers of one name the upper one counts. Labels are without blanks around them; intervals
-    with an empty label are there as well. Numbers may have an exponent or a decimal comma.
+    Of two tiers of one name the upper one with intervals counts. Labels are without blanks around
+    them; intervals with an empty label are there as well. Numbers may have an exponent or a decimal
+    comma.
 
     Raises:
         TextGridError: if the file is no TextGrid, a value is missing or is not what its place asks
@@ -109,8 +110,9 @@ def read_textgrid(path: Path) -> TextGrid:
         number += 1
         name, tier = _tier(values, number, repairs)
         if name in tiers:
-            repairs.append(Repair(tier.start, "tier", f"a second tier {name!r} is not used"))
-        tiers.setdefault(name, tier)
+            repairs.append(Repair(tier.start, "tier", f"there are two tiers {name!r}"))
+        if name not in tiers or (tiers[name].is_points and not tier.is_points):
+            tiers[name] = tier
     if number != announced:
         what = f"{announced:g} tiers are announced, {number} are there"
         repairs.append(Repair(start, "count", what))
@@ -251,15 +253,16 @@ def shift_to_recording(
             f"tier {name!r} lasts from {tier.start:.3f} s to {tier.end:.3f} s, the file from "
             f"{grid.start:.3f} s to {grid.end:.3f} s"
         )
+    begins_at_0 = abs(grid.start) < 1e-3
     length = grid.end - grid.start
-    is_shifted = grid.start != 0 and abs(length - duration) <= abs(grid.end - duration)
+    is_shifted = not begins_at_0 and abs(length - duration) <= abs(grid.end - duration)
     end = length if is_shifted else grid.end
     if abs(end - duration) > MAX_DIFFERENCE:
         raise TextGridError(
             f"the annotation lasts from {grid.start:.3f} s to {grid.end:.3f} s, the recording "
             f"{duration:.3f} s"
         )
-    if grid.start == 0:
+    if begins_at_0:
         return list(tier.intervals), []
     if not is_shifted:
         what = f"the axis begins at {grid.start:.3f} s and ends with the recording: times are kept"
