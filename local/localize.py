@@ -14,8 +14,9 @@ from mlvae.data.manifests import write_manifest
 from mlvae.data.units import UnitTable
 from mlvae.device import select_device
 from mlvae.em.checkpoint import keep_passes
+from mlvae.plausibility import FlaggedUnits, count_flagged, training_warnings
 from mlvae.report.textgrid import write_textgrid
-from mlvae.stage import StageReport
+from mlvae.stage import StageReport, log
 from mlvae.systems import SYSTEMS, Localizer, check_systems, models_digest
 
 TIERS = ["fa", "mlvae", "mlvae_heard"]
@@ -45,9 +46,13 @@ def main(argv: Sequence[str] | None = None) -> int:
                 digest = models_digest(folder)
                 localizers.update((answer, (way, digest)) for answer, way in loaded.items())
         short: dict[str, list[str]] = {}
+        flagged: dict[str, FlaggedUnits] = {}
+        chosen: dict[str, list[str]] = {}  # warnings of stage 4
         text = options.config.read_text(encoding="utf-8")
         for name, (localizer, digest) in localizers.items():
             folder = options.exp_dir / name
+            if name in options.systems:
+                chosen[name] = training_warnings(folder)
             settings = {"system": name, "models": digest, "config": text}
             keeper = keep_passes(folder / "localize-checkpoint.safetensors", settings, 0, [cuts])
             localized, too_short = localizer(cuts, passes=keeper.state.passes)
@@ -59,12 +64,17 @@ def main(argv: Sequence[str] | None = None) -> int:
                 earlier.unlink()  # of a cut that has no answer any more
             for path, cut in wanted.items():
                 write_textgrid(cut, path, TIERS)
+            flagged[name] = count_flagged(localized)
             keeper.remove()
     except (ValueError, OSError) as error:
         if report.skipped:
             report.finish()
         print(f"localize.py: {error}", file=sys.stderr)
         return 1
+    for name, counts in flagged.items():
+        log(f"stage {report.stage}: {name}: {counts.line()}")
+        for warning in [*counts.warnings(), *chosen.get(name, [])]:
+            log(f"stage {report.stage}: {name}: warning: {warning}")
     report.done(len(cuts) - len(short))
     for cut_id, names in short.items():
         report.skip(cut_id, f"too short for its units in {', '.join(names)}")
