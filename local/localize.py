@@ -15,9 +15,10 @@ from mlvae.data.units import UnitTable
 from mlvae.device import denormals_flushed, select_device
 from mlvae.em.checkpoint import keep_passes
 from mlvae.made import Record
+from mlvae.plausibility import FlaggedUnits, count_flagged, training_warnings
 from mlvae.program import start_program
 from mlvae.report.textgrid import textgrid_paths, write_textgrids
-from mlvae.stage import StageReport, in_one_line, stage_folder
+from mlvae.stage import StageReport, in_one_line, log, stage_folder
 from mlvae.systems import SYSTEMS, Localizer, check_systems, models_digest
 
 CHECKPOINT = "localize-checkpoint.safetensors"
@@ -69,9 +70,13 @@ def localize(options: ModelOptions) -> int:
             record.check(textgrid_paths(cuts.ids, folder / "textgrids").values())
         short: dict[str, list[str]] = {}
         unwritten: dict[str, str] = {}
+        flagged: dict[str, FlaggedUnits] = {}
+        chosen: dict[str, list[str]] = {}  # warnings of stage 4
         text = options.config.read_text(encoding="utf-8")
         for name, (localizer, digest) in localizers.items():
             folder = options.exp_dir / name
+            if name in options.systems:
+                chosen[name] = training_warnings(folder)
             settings = {"system": name, "models": digest, "config": text}
             keeper = keep_passes(folder / CHECKPOINT, settings, 0, [cuts])
             localized, too_short = localizer(cuts, passes=keeper.state.passes)
@@ -79,12 +84,17 @@ def localize(options: ModelOptions) -> int:
                 short.setdefault(cut_id, []).append(name)
             write_manifest(folder / "cuts_test.jsonl.gz", localized)
             unwritten.update(write_textgrids(localized, folder / "textgrids", TIERS))
+            flagged[name] = count_flagged(localized)
             keeper.remove()
     except (ValueError, OSError) as error:
         if report.skipped:
             report.finish()
         print(f"localize.py: {error}", file=sys.stderr)
         return 1
+    for name, counts in flagged.items():
+        log(f"stage {report.stage}: {name}: {counts.line()}")
+        for warning in [*counts.warnings(), *chosen.get(name, [])]:
+            log(f"stage {report.stage}: {name}: warning: {warning}")
     report.done(len(cuts) - len(short.keys() | unwritten.keys()))
     for cut_id, names in short.items():
         report.skip(cut_id, f"too short for its units in {', '.join(names)}")

@@ -97,6 +97,8 @@ def train_systems(options: ModelOptions, device: torch.device) -> int:
                 chosen = (
                     f"best of {training['iterations']} iterations is {training['best_iteration']}; "
                 )
+            for warning in training.get("warnings", []):
+                log(f"stage 4 train: {name}: warning: {warning}")
             log(f"stage 4 train: {name}: {chosen}{training['training_seconds']:.1f} s")
     except (ValueError, OSError):
         if report.skipped and main:

@@ -27,6 +27,7 @@ from mlvae.em.passes import Passes
 from mlvae.localize import localize
 from mlvae.made import remove_made
 from mlvae.nn import MlVae
+from mlvae.plausibility import edge_warnings
 from mlvae.stage import log
 from mlvae.tiers import with_units
 
@@ -131,6 +132,10 @@ def train_system(
     if losses:
         log(f"{name}: acoustic scale {decoding.acoustic_scale} by log loss {losses}")
         training["scale_log_loss"] = losses
+        scales = settings.calibration.scales
+        training["warnings"] = edge_warnings(
+            "acoustic scale", decoding.acoustic_scale, scales, "calibration.scales"
+        )
     training["acoustic_scale"] = decoding.acoustic_scale
     training["num_params_without_generator"] = num_parameters(model) - num_parameters(
         model.generator

@@ -107,6 +107,7 @@ def test_a_system_with_its_scale_and_its_edges(cuts, tmp_path, monkeypatch):
         args = "ml-vae-sub", config
         rest = dataset(), folder / "ml-vae-sub", CPU
         training = until_done(lambda: train_system(*args, *cuts, *rest, 0))
+        assert "acoustic scale" in training["warnings"][0]  # there are but two of them
         loaded = load_localizers(*args, cuts[1], *rest)
         return figures(training), [answers(way, cuts[1], folder) for way in loaded.values()]
 

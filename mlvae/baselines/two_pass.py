@@ -199,8 +199,20 @@ def train_two_pass(
         "insertion_score": system.insertion_score,
         "recognised_units": count,
         "canonical_units": wanted,
+        "warnings": _warnings(system.insertion_score, config.largest_score),
         "criterion": "as many units recognised in the validation part as its text has",
     }
+
+
+def _warnings(score: float, largest: float) -> list[str]:
+    """A sentence for the user where the insertion score lies at an end of its range."""
+    if abs(score) < 0.9 * largest:
+        return []
+    return [
+        f"the insertion score, {score:.4g}, lies at the end of its range from {-largest:g} to "
+        f"{largest:g}, so that a better one may lie beyond: recordings may not belong to their "
+        "texts; else raise two_pass_fa.largest_score of the configuration, and run stage 4 again"
+    ]
 
 
 def load_two_pass(

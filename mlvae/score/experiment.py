@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import numpy as np
 
 import mlvae
 from mlvae.data.dataset import FeaturesError
+from mlvae.plausibility import FlaggedUnits, count_flagged, training_warnings
 from mlvae.report import learning
 from mlvae.report.learning import write_learning_curves
 from mlvae.report.reliability import Panel, draw_reliability
@@ -101,6 +103,11 @@ def _score(
     truth = read_truth(data_dir / "truth.jsonl.gz", split="test")
     check_example(truth, utterance)
     cuts = read_cuts(systems, exp_dir)
+    flagged = {
+        system.name: count_flagged(cuts[system.name], system.spans, system.heard)
+        for system in systems
+        if system.heard is not None
+    }
     of_words = word_cuts(systems, cuts) if truth.annotation else {}
     results_of_words = word_figures(truth, cuts) if corpus.get("unit") != "bpe" else {}
     if corpus.get("unit") == "bpe":
@@ -115,6 +122,8 @@ def _score(
         temporary.write_text(table, encoding="utf-8")
     results = results_of(evaluation, corpus, seed, num_resamples)
     results["words"] = results_of_words
+    results["flagged"] = {name: counts.as_dict() for name, counts in flagged.items()}
+    results["warnings"] = warnings_of(systems, flagged, exp_dir)
     results["other_seeds"] = other_seeds(systems, exp_dir, seed)
     for name, other in results["other_seeds"].items():
         log(f"{name} was trained with seed {other}, not {seed}")
@@ -161,8 +170,26 @@ def _score(
         if write_learning_curves(folder):
             written.append(f"{folder.name}/{learning.FILE}")
 
+    for name, counts in flagged.items():
+        log(f"stage {STAGE}: {name}: {counts.line()}")
+        for warning in results["warnings"].get(name, []):
+            log(f"stage {STAGE}: {name}: warning: {warning}")
     log(f"stage {STAGE}: wrote {', '.join(written)} in {exp_dir}")
     return report.finish()
+
+
+def warnings_of(
+    systems: Sequence[System], flagged: Mapping[str, FlaggedUnits], exp_dir: Path
+) -> dict[str, list[str]]:
+    """By name of the system what a user should look at; systems without are left out."""
+    found = {}
+    for system in systems:
+        sentences = flagged[system.name].warnings() if system.name in flagged else []
+        if system.trained_in is None:
+            sentences += training_warnings(system.training_path(exp_dir).parent)
+        if sentences:
+            found[system.name] = sentences
+    return found
 
 
 def results_of(evaluation: Evaluation, corpus: dict, seed: int, num_resamples: int) -> dict:

@@ -121,6 +121,15 @@ def test_the_first_process_alone_shows_how_far_it_is(monkeypatch, capsys):
         assert ("estimator: 2 of 3 (67%) cuts" in capsys.readouterr().err) is shown
 
 
+def test_each_part_of_training_says_in_a_log_how_far_it_is(cuts, tmp_path, monkeypatch, capsys):
+    """Epochs were mute there, and searches everywhere."""
+    monkeypatch.setattr(stage, "LINE_SECONDS", 0.0)
+    make_trainer(cuts, tmp_path, ONCE).fit()
+    lines = [line[20:] for line in capsys.readouterr().err.splitlines()]
+    for name in ("estimator", "boundary", "search", "generator", "search of validation cuts"):
+        assert any(line.startswith(f"{name}: ") and " left" in line for line in lines), name
+
+
 @pytest.mark.parametrize("value", [{"a": [0.1, 1e-300, -2.5e300]}, ["ä\ud800", None, True], []])
 def test_json_values_come_out_of_a_tensor_as_they_went_in(value):
     assert text_of(text_tensor(value)) == value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -75,6 +76,8 @@ def test_an_utterance_too_short_for_its_units_is_skipped_and_the_rest_goes_on(pr
     assert "stage 4 train: 14 in = 14 done + 0 skipped" in captured.out
     assert "stage 5 localize: 2 in = 2 done + 0 skipped" in captured.out
     assert "stage 6 score: 4 in = 2 done + 2 skipped" in captured.out
+    for stage in ("5 localize: ml-vae", "6 score: ML-VAE"):
+        assert re.search(rf"stage {stage}: \d+\.\d % of \d+ units flagged, ", captured.out)
     skipped = prepared.skipped()
     for few_states, few_frames in short.values():
         assert skipped["3 align", few_states] == TOO_SHORT["states"]

@@ -318,6 +318,23 @@ def test_a_system_of_another_seed_is_named(all_folders, capsys):
     assert "ML-VAE was trained with seed 3, not 0" in capsys.readouterr().out
 
 
+def test_what_is_flagged_is_said_at_the_end_and_what_looks_wrong(all_folders, capsys):
+    """Of 17 units; a fraction that is usual is no reason to warn."""
+    data, exp = all_folders
+    path = exp / "ml-vae-sub" / "training.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "warnings": ["the acoustic scale lies at the edge"]}))
+    assert score_experiment(data, exp, num_resamples=20) == 0
+    out = capsys.readouterr().out
+    assert "stage 6 score: ML-VAE: 17.6 % of 17 units flagged, 0.0 % deleted" in out
+    assert "ML-VAE-sub, no generator: 11.8 % of 17 units flagged, 5.9 % deleted" in out
+    assert "ML-VAE-sub: warning: the acoustic scale lies at the edge" in out
+    results = json.loads((exp / "results.json").read_text())
+    assert list(results["flagged"]) == ["ML-VAE", "ML-VAE-sub, no generator", "ML-VAE-sub"]
+    assert results["flagged"]["ML-VAE"]["num_flagged"] == 3
+    assert results["warnings"] == {"ML-VAE-sub": ["the acoustic scale lies at the edge"]}
+
+
 def test_nothing_answered_is_a_failure(folders):
     data, exp = folders
     CutSet.from_cuts(

@@ -1,0 +1,112 @@
+"""Figures that tell without any truth that something may have gone wrong, and what to do then."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from lhotse.cut import Cut
+
+from mlvae.tiers import NOTHING_HEARD, has_tier, tier
+
+#: More flagged units than this are seldom mispronounced.
+LARGEST_FRACTION = 1 / 3
+
+
+@dataclass(frozen=True)
+class FlaggedUnits:
+    """How many units of some cuts a system has flagged.
+
+    Attributes:
+        num_units: units with an answer.
+        num_flagged: those of which something else was heard, or nothing.
+        num_deleted: those of which nothing was heard.
+    """
+
+    num_units: int
+    num_flagged: int
+    num_deleted: int
+
+    @property
+    def flagged(self) -> float:
+        """Fraction of units flagged, the deleted ones included; 0 of no units."""
+        return self.num_flagged / max(self.num_units, 1)
+
+    @property
+    def deleted(self) -> float:
+        """Fraction of units deleted; 0 of no units."""
+        return self.num_deleted / max(self.num_units, 1)
+
+    def line(self) -> str:
+        """Both fractions in words."""
+        return (
+            f"{100 * self.flagged:.1f} % of {self.num_units:,} units flagged, "
+            f"{100 * self.deleted:.1f} % deleted"
+        )
+
+    def warnings(self) -> list[str]:
+        """A sentence for the user where more is flagged than is likely to be wrong."""
+        if self.flagged <= LARGEST_FRACTION:
+            return []
+        return [
+            f"{100 * self.flagged:.1f} % of the units are flagged, more than a third. Seldom is as "
+            "much mispronounced: recordings may not belong to their texts, the lexicon may not fit "
+            "the speakers, or training had too little data or too few iterations. Listen to some "
+            "of what is flagged, and look at the alignment and at learning_curves.png, before you "
+            "rely on it"
+        ]
+
+    def as_dict(self) -> dict[str, float]:
+        """For a JSON file; fractions are within 0 and 1."""
+        return {**asdict(self), "flagged": self.flagged, "deleted": self.deleted}
+
+
+def count_flagged(
+    cuts: Iterable[Cut], units: str = "mlvae", heard: str = "mlvae_heard"
+) -> FlaggedUnits:
+    """Count what the tiers of an answer flag.
+
+    Args:
+        cuts: with both tiers; others have no answer and do not count.
+        units: name of the tier of canonical units.
+        heard: name of the tier of what was heard.
+    """
+    said = [
+        (unit.symbol, other.symbol)
+        for cut in cuts
+        if has_tier(cut, units) and has_tier(cut, heard)
+        for unit, other in zip(tier(cut, units), tier(cut, heard))
+    ]
+    return FlaggedUnits(
+        len(said),
+        sum(unit != other for unit, other in said),
+        sum(other == NOTHING_HEARD for _, other in said),
+    )
+
+
+def training_warnings(folder: Path) -> list[str]:
+    """What stage 4 has warned of, as ``training.json`` of a system's folder says."""
+    content = json.loads((folder / "training.json").read_text(encoding="utf-8"))
+    return content.get("warnings", [])
+
+
+def edge_warnings(name: str, chosen: float, grid: Sequence[float], option: str) -> list[str]:
+    """A sentence for the user where a value was chosen at the edge of what was tried.
+
+    Args:
+        name: of the value.
+        chosen: one of the grid.
+        grid: what was tried; of a single value nothing is chosen.
+        option: the setting that gives the grid.
+    """
+    low, high = min(grid), max(grid)
+    if low == high or low < chosen < high:
+        return []
+    edge, beyond = ("smallest", "smaller") if chosen == low else ("largest", "larger")
+    tried = ", ".join(f"{value:g}" for value in sorted(grid))
+    return [
+        f"the {name}, {chosen:g}, is the {edge} that was tried ({tried}), so that a better one may "
+        f"lie beyond: put {beyond} ones into {option} of the configuration, and run stage 4 again"
+    ]
