@@ -35,8 +35,9 @@ from mlvae.align import Aligner
 from mlvae.data.dataset import UnitDataset
 from mlvae.data.units import UnitTable, canonical_units
 from mlvae.em.estep import Decoding, EStep, search_compiler
+from mlvae.em.stretches import Wanted
 from mlvae.em.targets import items_of_spans
-from mlvae.fsa import UnitSpan, best_path, expected_edges, posteriors, word_posteriors
+from mlvae.fsa import MAX_CELLS, UnitSpan
 from mlvae.nn import MlVae
 from mlvae.pronunciations import by_place, canonical_spans, places_of_slots, spoken_differs
 from mlvae.refine_edges import refine_edges
@@ -53,6 +54,7 @@ def localize(
     edges: Aligner | None = None,
     mean_edges: bool = False,
     max_frames: int = 8000,
+    max_cells: int = MAX_CELLS,
 ) -> tuple[CutSet, list[str]]:
     """Add the tiers that the head of this module lists.
 
@@ -69,9 +71,12 @@ def localize(
         mean_edges: whether edges are their posterior means over all paths, fractions of a frame
             included, instead of the best path's.
         max_frames: largest batch, in frames with padding.
+        max_cells: largest search, in cells (arcs x frames); a cut that is larger is searched in
+            stretches, see :mod:`mlvae.em.stretches`.
 
     Returns:
-        The cuts with the tiers, in their order, and the ids of those too short for their units.
+        The cuts with the tiers, in their order, and the ids of those too short for their units (or,
+        if they are long, that could not be aligned).
 
     Raises:
         ValueError: a cut's words do not fit its units; names the cut.
@@ -81,34 +86,29 @@ def localize(
     by_id = {cut.id: cut for cut in cuts}
     localized: dict[str, Cut] = {}
     of_words: dict[str, torch.Tensor] = {}
-    search = EStep(search_compiler(model, topology, decoding), cuts, dataset, max_frames)
-    for graphs, emissions in search.scores(model, decoding, device):
-        names = emissions.names
-        paths = best_path(graphs, emissions)
-        units = posteriors(graphs, emissions)
-        means = expected_edges(graphs, emissions) if mean_edges else [None] * len(names)
-        can_skip = bool((graphs.num_skipped > 0).any())
-        # Units and their words are the same where each word has one unit.
-        chances = [None] * len(names)
-        if bool((graphs.word_pos != graphs.unit_pos).any()):
-            chances = word_posteriors(graphs, emissions)
-        for name, spans, unit, mean, chance in zip(names, paths, units, means, chances):
-            if not spans:
-                continue
-            if mean is not None:
-                spans = spans_with_edges(spans, mean)
-            cut, wrong, left_out = by_id[name], unit.mispronounced + unit.deleted, unit.deleted
-            places = places_of_slots(cut, table)
-            if places is not None:
-                units_of_cut = table.ids(canonical_units(cut), cut.id)
-                if spoken_differs(spans, places, units_of_cut):
-                    cut = _with_spoken(cut, spans, table)
-                spans = canonical_spans(spans, places, units_of_cut)
-                wrong, left_out = (by_place(p, places, len(spans)) for p in (wrong, left_out))
-            # A sum over many paths may exceed 1 in the last digits.
-            wrong, left_out = wrong.clamp(max=1.0), left_out.clamp(max=1.0)
-            localized[name] = _with_units(cut, spans, wrong, left_out if can_skip else None, table)
-            of_words[name] = wrong if chance is None else chance
+    compiler = search_compiler(model, topology, decoding)
+    search = EStep(compiler, cuts, dataset, max_frames, max_cells=max_cells)
+    wanted = Wanted(posteriors=True, edges=mean_edges, words=True)
+    for _, name, answer in search.answers(model, decoding, device, wanted):
+        spans, unit = answer.spans, answer.posteriors
+        if not spans:
+            continue
+        if answer.edges is not None:
+            spans = spans_with_edges(spans, answer.edges)
+        cut, wrong, left_out = by_id[name], unit.mispronounced + unit.deleted, unit.deleted
+        places = places_of_slots(cut, table)
+        if places is not None:
+            units_of_cut = table.ids(canonical_units(cut), cut.id)
+            if spoken_differs(spans, places, units_of_cut):
+                cut = _with_spoken(cut, spans, table)
+            spans = canonical_spans(spans, places, units_of_cut)
+            wrong, left_out = (by_place(p, places, len(spans)) for p in (wrong, left_out))
+        # A sum over many paths may exceed 1 in the last digits.
+        wrong, left_out = wrong.clamp(max=1.0), left_out.clamp(max=1.0)
+        localized[name] = _with_units(
+            cut, spans, wrong, left_out if answer.can_skip else None, table
+        )
+        of_words[name] = wrong if answer.words is None else answer.words
     found = [localized[cut.id] for cut in cuts if cut.id in localized]
     if edges is not None:
         found = refine_edges(found, dataset.table, edges)
@@ -186,9 +186,12 @@ def _with_units(
 def _with_words(cut: Cut, word_of: Sequence[int], wrong: torch.Tensor) -> Cut:
     """Add the tier of words; ``wrong`` is by word."""
     units = tier(cut, "mlvae")
+    by_word: list[list[AlignmentItem]] = [[] for _ in wrong]
+    for item, word in zip(units, word_of):
+        by_word[word].append(item)
     items = []
     for place, symbol in enumerate(cut.supervisions[0].custom["words"]):
-        mine = [item for item, word in zip(units, word_of) if word == place]
+        mine = by_word[place]
         start, end = mine[0].start, mine[-1].end
         items.append(AlignmentItem(symbol, start, round(end - start, 6), float(wrong[place])))
     return with_tiers(cut, {"mlvae_word": items})

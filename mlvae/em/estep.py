@@ -1,31 +1,66 @@
-"""The E-step over a set of cuts: best paths of the ML-FSA under the networks' posteriors."""
+"""The E-step over a set of cuts: best paths of the ML-FSA under the networks' posteriors.
+
+A cut whose search is too large for the memory is searched in stretches; see
+:mod:`mlvae.em.stretches`.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import k2
 import torch
 from lhotse import CutSet
+from lhotse.cut import Cut
+from torch.nn.utils.rnn import pad_sequence
 
 from mlvae.data.dataset import UnitDataset, make_sampler
 from mlvae.em import distributed
+from mlvae.em.sections import NETWORK_MARGIN, Section, section_features, sections
+from mlvae.em.stretches import (
+    Answer,
+    Stretch,
+    Wanted,
+    Words,
+    WordTime,
+    answers_of,
+    compile_words,
+    groups,
+    locate,
+    num_slots,
+    searched,
+    stretch_size,
+    word_times,
+)
 from mlvae.fsa import (
+    MAX_CELLS,
     Emissions,
     MlFsaCompiler,
     UnitPosteriors,
     UnitSpan,
     best_path,
     plan_batches,
-    posteriors,
 )
+from mlvae.fsa.lattices import arc_row_splits
 from mlvae.nn import MlVae
-from mlvae.pronunciations import graph_units
+from mlvae.nn.model import Posteriors
+from mlvae.pronunciations import cut_pronunciations, graph_units
+from mlvae.tiers import has_tier
 
-#: Log-posteriors of units by state, float (B, T, N * S [+ 1]), from the ids of B cuts, their scaled
-#: features (B, T, F) and their lengths (B,): what may speak in the place of a model's estimator.
-UnitSource = Callable[[Sequence[str], torch.Tensor, torch.Tensor], torch.Tensor]
+#: Frames of a stretch and of half a seam: far more than what neighbours tell of a unit. Longer ones
+#: would take longer a second of speech.
+STRETCH, SEAM = 600, 200
+#: Sections of a long recording that networks see at once.
+SECTIONS_AT_ONCE = 8
+#: Words by which the size of a long recording's graph is estimated.
+SOME_WORDS = 100
+
+#: Log-posteriors of units by state, float (B, T, N * S [+ 1]), from the B sections of cuts that are
+#: seen, their scaled features (B, T, F) and their lengths (B,): what may speak in the place of a
+#: model's estimator.
+UnitSource = Callable[[Sequence[Section], torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 @dataclass
@@ -163,12 +198,13 @@ class EStep:
         cuts: cuts with features.
         dataset: gives their features and canonical units.
         max_frames: largest batch, in frames with padding; one whose graphs would take too much
-            memory is divided further.
+            memory is divided further, and so is a cut that alone would.
         units: other canonical units than the cuts' own, by cut id, without alternative
             pronunciations.
         shared: whether the processes of a run divide the batches among themselves. They must then
             search together, and each has the answers of all: those of one process alone, to the
             bit, as batches are the same.
+        max_cells: largest search, in cells; see :func:`mlvae.fsa.plan_batches`.
     """
 
     def __init__(
@@ -179,12 +215,16 @@ class EStep:
         max_frames: int,
         units: dict[str, Sequence[int]] | None = None,
         shared: bool = False,
+        max_cells: int = MAX_CELLS,
     ) -> None:
+        self.max_frames = max_frames
+        self.max_cells = max_cells
         self.dataset = dataset
         self.shared = shared
         self.cuts = list(make_sampler(cuts, max_frames, shuffle=False))
         if shared:
             self.cuts = distributed.own_share(self.cuts)
+        self.other_units = units
         self.units = [graph_units(batch, dataset.table, units) for batch in self.cuts]
         self.use(compiler)
 
@@ -193,12 +233,29 @@ class EStep:
         self.compiler = compiler
         self.batches: list[tuple[CutSet, k2.Fsa, k2.Fsa | None]] = []
         self.origin: list[int] = []  # of each of these, which of self.cuts it is a part of
+        self.long: list[tuple[int, Cut]] = []  # searched in stretches; and which of self.cuts
         for number, (cuts, units) in enumerate(zip(self.cuts, self.units)):
+            cuts = list(cuts)
+            # A graph that is far too large is not even built: each slot has two arcs and more.
+            small = [
+                2 * _slots_of(own) * (cut.num_frames + 1) <= self.max_cells
+                for cut, own in zip(cuts, units)
+            ]
+            self.long += [(number, cut) for cut, fits in zip(cuts, small) if not fits]
+            cuts = [cut for cut, fits in zip(cuts, small) if fits]
+            units = [own for own, fits in zip(units, small) if fits]
+            if not cuts:
+                continue
             graphs, single = compiler.compile(units), None
             if isinstance(compiler, SeparateCompiler):
                 single = compiler.single.compile(units)
-            cuts = list(cuts)
-            for part in plan_batches([cut.num_frames for cut in cuts], graphs):
+            num_arcs = arc_row_splits(graphs).diff()
+            cells = num_arcs * (torch.tensor([cut.num_frames for cut in cuts]) + 1)
+            fitting = (cells <= self.max_cells).nonzero().flatten().tolist()
+            self.long += [(number, cut) for i, cut in enumerate(cuts) if i not in set(fitting)]
+            lengths = [cuts[i].num_frames for i in fitting]
+            for part in plan_batches(lengths, num_arcs[fitting], self.max_cells):
+                part = [fitting[i] for i in part]
                 index = torch.tensor(part, dtype=torch.int32)
                 self.origin.append(number)
                 self.batches.append(
@@ -225,9 +282,8 @@ class EStep:
             units: gives the posteriors of units in the place of the model's estimator.
         """
         paths: list[dict[str, list[UnitSpan]]] = [{} for _ in self.cuts]
-        scores = self.scores(model, decoding, device, units)
-        for (graphs, emissions), number in zip(scores, self.origin):
-            paths[number].update(zip(emissions.names, best_path(graphs, emissions)))
+        for number, name, answer in self.answers(model, decoding, device, Wanted(), units):
+            paths[number][name] = answer.spans
         if self.shared:
             paths = distributed.interleave(distributed.gather(paths))
         spans: dict[str, list[UnitSpan]] = {}
@@ -244,10 +300,38 @@ class EStep:
         self, model: MlVae, decoding: Decoding, device: torch.device
     ) -> Iterator[tuple[str, list[UnitSpan], UnitPosteriors]]:
         """Best path and unit posteriors of each cut; no spans where a cut is too short."""
-        for graphs, emissions in self.scores(model, decoding, device):
-            yield from zip(
-                emissions.names, best_path(graphs, emissions), posteriors(graphs, emissions)
-            )
+        wanted = Wanted(posteriors=True)
+        for _, name, answer in self.answers(model, decoding, device, wanted):
+            yield name, answer.spans, answer.posteriors
+
+    def answers(
+        self,
+        model: MlVae,
+        decoding: Decoding,
+        device: torch.device,
+        wanted: Wanted,
+        units: UnitSource | None = None,
+    ) -> Iterator[tuple[int, str, Answer]]:
+        """Search all cuts; those without a path have an answer without spans.
+
+        Args:
+            model: as in :meth:`run`, and so are the others.
+            decoding: how posteriors become scores.
+            device: where to run.
+            wanted: what is asked besides best paths.
+            units: gives the posteriors of units.
+
+        Yields:
+            Which batch of ``self.cuts`` a cut is of, its id, and the answer.
+        """
+        scores = self.scores(model, decoding, device, units)
+        for (graphs, emissions), number in zip(scores, self.origin):
+            for name, answer in zip(emissions.names, answers_of(graphs, emissions, wanted)):
+                yield number, name, answer
+        for number, cut in self.long:
+            with torch.no_grad(), _evaluating(model):
+                answer = self._search_long(cut, model, decoding, device, wanted, units)
+            yield number, cut.id, answer or Answer([])
 
     def scores(
         self,
@@ -256,10 +340,8 @@ class EStep:
         device: torch.device,
         units: UnitSource | None = None,
     ) -> Iterator[tuple[k2.Fsa, Emissions]]:
-        """Graphs and emissions of each batch; arguments as in :meth:`run`."""
-        was_training = model.training
-        model.eval()
-        try:
+        """Graphs and emissions of each batch, long cuts left out; arguments as in :meth:`run`."""
+        with _evaluating(model):
             for cuts, graphs, single in self.batches:
                 batch = self.dataset[cuts]
                 num_frames = batch["num_frames"]
@@ -267,30 +349,176 @@ class EStep:
                     features, lengths = batch["features"].to(device), num_frames.to(device)
                     given = None
                     if units is not None:
-                        given = units(batch["cut_ids"], model.scale(features), lengths)
+                        whole = map(Section, batch["cut_ids"], [0] * len(cuts), lengths.tolist())
+                        given = units(list(whole), model.scale(features), lengths)
                     found = model(features, lengths, given)
-                    correctness = found.correctness
-                    if not decoding.use_correctness:
-                        correctness = model.log_correctness.expand_as(correctness)
-                    common = {
-                        "log_prior": model.log_prior,
-                        "acoustic_scale": decoding.acoustic_scale,
-                        "names": batch["cut_ids"],
-                    }
-                    boundary = found.boundary
-                    if single is not None:
-                        first = self.compiler.single.emissions(
-                            found.units, num_frames, log_boundary=boundary, **common
-                        )
-                        fixed = self.compiler.fix_boundaries(single, first, boundary.shape[1])
-                        boundary = fixed.to(boundary)
-                    emissions = self.compiler.emissions(
-                        found.units,
-                        num_frames,
-                        log_boundary=boundary,
-                        log_correctness=correctness,
-                        **common,
-                    )
+                    names = batch["cut_ids"]
+                    emissions = self._emissions(model, decoding, found, num_frames, names, single)
                 yield graphs, emissions
-        finally:
-            model.train(was_training)
+
+    def _emissions(
+        self,
+        model: MlVae,
+        decoding: Decoding,
+        found: Posteriors,
+        num_frames: torch.Tensor,
+        names: Sequence[str],
+        single: k2.Fsa | None,
+    ) -> Emissions:
+        """Scores of a batch; ``single`` are its graphs for topology ``separate``."""
+        correctness = found.correctness
+        if not decoding.use_correctness:
+            correctness = model.log_correctness.expand_as(correctness)
+        common = {
+            "log_prior": model.log_prior,
+            "acoustic_scale": decoding.acoustic_scale,
+            "names": names,
+        }
+        boundary = found.boundary
+        if single is not None:
+            first = self.compiler.single.emissions(
+                found.units, num_frames, log_boundary=boundary, **common
+            )
+            fixed = self.compiler.fix_boundaries(single, first, boundary.shape[1])
+            boundary = fixed.to(boundary)
+        return self.compiler.emissions(
+            found.units, num_frames, log_boundary=boundary, log_correctness=correctness, **common
+        )
+
+    def _search_long(
+        self,
+        cut: Cut,
+        model: MlVae,
+        decoding: Decoding,
+        device: torch.device,
+        wanted: Wanted,
+        units: UnitSource | None,
+    ) -> Answer | None:
+        """Search a cut in stretches; None where it cannot be aligned, or has no path."""
+        table, others = self.dataset.table, self.other_units
+        words = cut_pronunciations(cut, table, None if others is None else others[cut.id])
+        found = self._posteriors_of(cut, model, device, units)
+        size = found.units.shape[0]
+        times = word_times(cut, table) if has_tier(cut, "fa") else _times(model, words, found)
+        if times is None:
+            return None
+
+        def search(stretches: Sequence[Stretch]) -> list[Answer]:
+            answers: list[Answer] = []
+            for some in groups(stretches, self.max_frames):
+                answers += self._search_some(cut, words, found, some, model, decoding, wanted)
+            return answers
+
+        some_words = words[:SOME_WORDS]
+        num_arcs = compile_words(self.compiler, [some_words]).num_arcs
+        num_arcs *= _slots_of(words) / _slots_of(some_words)
+        most = stretch_size(int(num_arcs * (size + 1)), size, self.max_cells, STRETCH)
+        return searched(words, times, size, search, most, min(SEAM, most // 2))
+
+    def _search_some(
+        self,
+        cut: Cut,
+        words: Words,
+        found: Posteriors,
+        stretches: Sequence[Stretch],
+        model: MlVae,
+        decoding: Decoding,
+        wanted: Wanted,
+    ) -> list[Answer]:
+        """Search stretches of a cut, of which ``found`` are the posteriors, (T, C) each."""
+        batch = [words[one.first_word : one.end_word] for one in stretches]
+        graphs, single = compile_words(self.compiler, batch), None
+        if isinstance(self.compiler, SeparateCompiler):
+            single = compile_words(self.compiler.single, batch)
+        lengths = torch.tensor([one.end - one.begin for one in stretches])
+        num_arcs = arc_row_splits(graphs).diff()
+        answers = [Answer([]) for _ in stretches]
+        # One that is still too large is one long word, and has no answer.
+        fitting = (num_arcs * (lengths + 1) <= self.max_cells).nonzero().flatten().tolist()
+        for part in plan_batches(lengths[fitting], num_arcs[fitting], self.max_cells):
+            part = [fitting[i] for i in part]
+            some = [stretches[i] for i in part]
+            names = [f"{cut.id} [frames {one.begin} to {one.end}]" for one in some]
+            index = torch.tensor(part, dtype=torch.int32)
+            emissions = self._emissions(
+                model,
+                decoding,
+                Posteriors(
+                    *(
+                        pad_sequence([values[one.begin : one.end] for one in some], True)
+                        for values in (found.units, found.boundary, found.correctness)
+                    )
+                ),
+                lengths[part],
+                names,
+                None if single is None else k2.index_fsa(single, index),
+            )
+            own = answers_of(k2.index_fsa(graphs, index), emissions, wanted)
+            for place, answer in zip(part, own):
+                answers[place] = answer
+        return answers
+
+    def _posteriors_of(
+        self, cut: Cut, model: MlVae, device: torch.device, units: UnitSource | None
+    ) -> Posteriors:
+        """What the networks say of a long cut, (T, C) each; see :mod:`mlvae.em.sections`."""
+        num_frames = len(self.dataset.features(cut))
+        inner = sections(cut.id, num_frames)
+        found: list[Posteriors] = []
+        for begin in range(0, len(inner), SECTIONS_AT_ONCE):
+            some = inner[begin : begin + SECTIONS_AT_ONCE]
+            seen = [
+                Section(
+                    cut.id,
+                    max(one.begin - NETWORK_MARGIN, 0),
+                    min(one.end + NETWORK_MARGIN, num_frames),
+                )
+                for one in some
+            ]
+            features, lengths = section_features(self.dataset, [(cut, one) for one in seen])
+            features, lengths = features.to(device), lengths.to(device)
+            given = None if units is None else units(seen, model.scale(features), lengths)
+            of_batch = model(features, lengths, given)
+            for row, (one, outer) in enumerate(zip(some, seen)):
+                own = slice(one.begin - outer.begin, one.end - outer.begin)
+                found.append(
+                    Posteriors(
+                        of_batch.units[row, own],
+                        of_batch.boundary[row, own],
+                        of_batch.correctness[row, own],
+                    )
+                )
+        columns = zip(*((one.units, one.boundary, one.correctness) for one in found))
+        return Posteriors(*map(torch.cat, columns))
+
+
+def _slots_of(units: Sequence) -> int:
+    """Slots of one utterance, as MlFsaCompiler.compile reads it."""
+    return sum(1 if isinstance(unit, int) else num_slots(unit) for unit in units)
+
+
+@contextlib.contextmanager
+def _evaluating(model: MlVae) -> Iterator[None]:
+    """The model in evaluation mode, and back."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
+
+
+def _times(model: MlVae, words: Words, found: Posteriors) -> list[WordTime] | None:
+    """Where words lie by the model itself, for a cut that was not aligned before."""
+    single = MlFsaCompiler(model.num_units, "single", model.states_per_unit, model.silence)
+
+    def emissions_of(begin: int, end: int, rate: float) -> Emissions:
+        starts = torch.tensor([1 - rate, rate]).log().expand(1, end - begin, 2)
+        return single.emissions(
+            found.units[None, begin:end],
+            torch.tensor([end - begin]),
+            log_prior=model.log_prior,
+            log_boundary=starts.to(found.units),
+        )
+
+    return locate(words, len(found.units), single, emissions_of)
