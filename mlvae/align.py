@@ -305,7 +305,7 @@ class Aligner:
 
         def emissions_of(begin: int, end: int, rate: float) -> Emissions:
             starts = torch.tensor([1 - rate, rate]).log().expand(1, end - begin, 2)
-            return self._emissions(features, [(begin, end)], [cut.id], starts)
+            return self.score(features, [(begin, end)], [cut.id], starts)
 
         self.model.eval()
         times = locate(words, len(features), self.compiler, emissions_of)
@@ -340,7 +340,7 @@ class Aligner:
             for some in groups(stretches, self.config.search_frames):
                 frames = [(stretch.begin, stretch.end) for stretch in some]
                 names = [f"{cut.id} [frames {begin} to {end}]" for begin, end in frames]
-                emissions = self._emissions(features, frames, names)
+                emissions = self.score(features, frames, names)
                 graphs = compile_words(
                     self.compiler, [words[one.first_word : one.end_word] for one in some]
                 )
@@ -350,7 +350,7 @@ class Aligner:
         self.model.eval()
         return searched(words, times, len(features), search, size, min(margin, size // 2))
 
-    def _emissions(
+    def score(
         self,
         features: torch.Tensor,
         frames: Sequence[tuple[int, int]],

@@ -9,7 +9,9 @@ what was said: so that as many units are recognised in the validation cuts as th
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import repeat
 from pathlib import Path
 
 import torch
@@ -21,11 +23,15 @@ from mlvae.data.dataset import UnitDataset, make_sampler
 from mlvae.data.units import UnitTable, canonical_units
 from mlvae.device import num_parameters
 from mlvae.em.checkpoint import read_metadata, save_model
+from mlvae.em.sections import Section
 from mlvae.fsa import Emissions, best_path, unit_loop
 from mlvae.stage import log
 from mlvae.tiers import tier, with_units
 
 MODEL = "model.safetensors"
+#: Frames of a long recording that are recognised at once, and what neighbours have in common on
+#: each side of a cut.
+SECTION, OVERLAP = 6000, 200
 
 
 @dataclass
@@ -62,10 +68,7 @@ class TwoPassFa:
 
     def recognize(self, cuts: CutSet, dataset: UnitDataset) -> dict[str, list[str]]:
         """Units recognised in each cut, by its id; none where it is too short for a unit."""
-        found: dict[str, list[str]] = {}
-        for emissions in self.emissions(cuts, dataset):
-            found.update(zip(emissions.names, self._recognize(emissions, dataset.table)))
-        return found
+        return self.recognize_in(self.emissions(cuts, dataset), dataset.table)
 
     def localize(self, cuts: CutSet, dataset: UnitDataset) -> tuple[CutSet, list[str]]:
         """Add the tiers ``mlvae`` and ``mlvae_heard``.
@@ -94,29 +97,77 @@ class TwoPassFa:
         ]
         return CutSet.from_cuts(answered), short
 
-    def emissions(self, cuts: CutSet, dataset: UnitDataset):
-        """Scores of all cuts in batches, the longest first; they know the ids of their cuts."""
-        model = self.aligner.model.eval()
-        for batch_cuts in make_sampler(cuts, self.aligner.config.search_frames, shuffle=False):
+    def emissions(
+        self, cuts: CutSet, dataset: UnitDataset
+    ) -> Iterator[tuple[Emissions, list[Section]]]:
+        """Scores of all cuts in batches, the longest first, and which frames of which cut they are.
+
+        A cut that is too large for one search comes in sections that overlap.
+        """
+        aligner = self.aligner
+        model, layout = aligner.model.eval(), aligner.compiler.layout
+        num_arcs = unit_loop(layout, 1, self.insertion_score).num_arcs
+        is_long = {cut.id: num_arcs * (cut.num_frames + 1) > aligner.max_cells for cut in cuts}
+        whole = CutSet.from_cuts(cut for cut in cuts if not is_long[cut.id])
+        search_frames = aligner.config.search_frames
+        for batch_cuts in make_sampler(whole, search_frames, shuffle=False) if whole else ():
             batch = dataset[batch_cuts]
+            names, lengths = batch["cut_ids"], batch["num_frames"]
             with torch.no_grad():
-                yield self.aligner.compiler.emissions(
-                    model(batch["features"].to(self.aligner.device)),
-                    batch["num_frames"],
+                emissions = aligner.compiler.emissions(
+                    model(batch["features"].to(aligner.device)),
+                    lengths,
                     log_prior=model.log_prior,
-                    names=batch["cut_ids"],
+                    names=names,
                 )
+            yield emissions, [Section(*one) for one in zip(names, repeat(0), lengths.tolist())]
+        for cut in cuts:
+            if not is_long[cut.id]:
+                continue
+            features = dataset.features(cut)
+            size = min(SECTION, max(4 * OVERLAP, aligner.max_cells // (4 * num_arcs)))
+            for begin in range(0, len(features), size):
+                end = min(begin + size + OVERLAP, len(features))
+                part = Section(cut.id, max(begin - OVERLAP, 0), end)
+                name = f"{cut.id} [frames {part.begin} to {part.end}]"
+                yield aligner.score(features, [(part.begin, part.end)], [name]), [part]
 
-    def _recognize(self, emissions: Emissions, table: UnitTable) -> list[list[str]]:
-        loops = unit_loop(emissions.layout, len(emissions.names), self.insertion_score)
-        return [
-            table.units(span.unit for span in spans if span.kind == "unit")
-            for spans in best_path(loops, emissions)
-        ]
+    def recognize_in(
+        self, batches: Iterable[tuple[Emissions, list[Section]]], table: UnitTable
+    ) -> dict[str, list[str]]:
+        """Units recognised in each cut of :meth:`emissions`."""
+        found: dict[str, list[tuple[int, int]]] = {}
+        seen: dict[str, int] = {}
+        for emissions, parts in batches:
+            loops = unit_loop(emissions.layout, len(parts), self.insertion_score)
+            for part, spans in zip(parts, best_path(loops, emissions)):
+                starts = [
+                    (part.begin + span.start, span.unit) for span in spans if span.kind == "unit"
+                ]
+                before = found.setdefault(part.cut_id, [])
+                found[part.cut_id] = _continued(before, starts, part, seen.get(part.cut_id, 0))
+                seen[part.cut_id] = part.end
+        return {cut_id: table.units(unit for _, unit in starts) for cut_id, starts in found.items()}
 
-    def num_recognised(self, emissions: Emissions, table: UnitTable) -> int:
-        """Number of units recognised in a batch."""
-        return sum(map(len, self._recognize(emissions, table)))
+
+def _continued(
+    before: list[tuple[int, int]], starts: list[tuple[int, int]], part: Section, seen: int
+) -> list[tuple[int, int]]:
+    """Units up to now and those of the next section, joined near the middle of what both saw.
+
+    Where both start the same unit in the same frame is the place; in the middle where there is
+    none.
+
+    Args:
+        before: first frames and units up to now.
+        starts: those of the section.
+        part: the section.
+        seen: where the section before it ended.
+    """
+    middle = (part.begin + seen) // 2
+    common = {place for place in before if place[0] >= part.begin} & set(starts)
+    join = min((frame for frame, _ in common), key=lambda f: abs(f - middle), default=middle)
+    return [place for place in before if place[0] < join] + [p for p in starts if p[0] >= join]
 
 
 def train_two_pass(
@@ -159,7 +210,7 @@ def train_two_pass(
     tried: list[tuple[int, float]] = []
     for _ in range(config.steps):
         system.insertion_score = (low + high) / 2
-        count = sum(system.num_recognised(batch, table) for batch in batches)
+        count = sum(map(len, system.recognize_in(batches, table).values()))
         tried.append((count, system.insertion_score))
         if count == wanted:
             break

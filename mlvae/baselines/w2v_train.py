@@ -12,13 +12,21 @@ import torch
 import torch.nn.functional as F
 from lhotse import CutSet
 from lhotse.cut import Cut
+from lhotse.utils import fastcopy
 from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 from mlvae.baselines.ctc import BLANK, fewest_frames
 from mlvae.baselines.w2v_ctc import W2vCtcConfig, load_waveform
-from mlvae.baselines.wav2vec import Wav2VecCtc, find_weights, fingerprint, pretrained
+from mlvae.baselines.wav2vec import (
+    LONGEST,
+    SECTION,
+    Wav2VecCtc,
+    find_weights,
+    fingerprint,
+    pretrained,
+)
 from mlvae.data.units import UnitTable, canonical_units
 from mlvae.device import num_parameters, seed_everything
 from mlvae.em.checkpoint import (
@@ -29,7 +37,9 @@ from mlvae.em.checkpoint import (
     save_checkpoint,
     save_model,
 )
+from mlvae.em.stretches import divide, word_times
 from mlvae.stage import log
+from mlvae.tiers import has_tier, units_of_words, with_units
 
 NO_WEIGHTS = "no weights at hand"
 MODEL, CHECKPOINT = "model.safetensors", "checkpoint.safetensors"
@@ -174,7 +184,7 @@ class FineTuner:
     def _usable(self, cuts: CutSet) -> list[Cut]:
         """The cuts that CTC can learn from; a line in the log for each of the others."""
         kept = []
-        for cut in cuts:
+        for cut in (part for whole in cuts for part in in_parts(whole, self.table)):
             units = self._units(cut)
             try:
                 num_samples = len(load_waveform(cut))
@@ -240,6 +250,32 @@ class FineTuner:
             log(f"{checkpoint} is of another seed, configuration or corpus: starting afresh")
             (self.folder / MODEL).unlink(missing_ok=True)
             checkpoint.unlink()
+
+
+def in_parts(cut: Cut, table: UnitTable) -> list[Cut]:
+    """A cut to learn from; one that is too long for the transformer is cut in the pauses of ``fa``.
+
+    Without that tier it stays whole.
+    """
+    if cut.duration <= LONGEST or not has_tier(cut, "fa"):
+        return [cut]
+    times, shift = word_times(cut, table), cut.frame_shift
+    units = canonical_units(cut)
+    word_of = units_of_words(cut) or range(len(units))
+    parts = []
+    for part in divide(times, cut.num_frames, round(SECTION / shift)):
+        begin, end = part.begin * shift, min(part.end * shift, cut.duration)
+        own = [
+            unit for unit, word in zip(units, word_of) if part.first_word <= word < part.end_word
+        ]
+        piece = fastcopy(
+            cut,
+            id=f"{cut.id}[{begin:.2f}-{end:.2f}]",
+            start=cut.start + begin,
+            duration=end - begin,
+        )
+        parts.append(with_units(piece, own))
+    return parts
 
 
 #: Settings that make a run another one; a run may be prolonged with more epochs.

@@ -456,7 +456,7 @@ def locate(
         sure = frame + 2 * (end - frame) // 3
         believed = [time for _, time in found if time.end <= sure]
         if not believed:
-            if found[0][1].start >= sure:
+            if not found or found[0][1].start >= sure:
                 frame = sure  # a long pause
             elif window < 16 * WINDOW:
                 window *= 2

@@ -29,7 +29,7 @@ def open_ended(graph: k2.Fsa) -> k2.Fsa:
 
     Returns:
         An FsaVec of one FSA with the same states and attributes, and a final arc without a score
-        from each state in which a unit may start, the first state excepted.
+        from each state in which a unit may start. All of it may be silence, where there is any.
 
     Raises:
         ValueError: there is not one graph.
@@ -43,7 +43,7 @@ def open_ended(graph: k2.Fsa) -> k2.Fsa:
     is_final = arcs[:, 2] == -1
     final_state, example = arcs[is_final, 1][0], int(np.flatnonzero(is_final)[0])
     waiting = np.unique(arcs[attributes["is_start"] != 0, 0])
-    waiting = np.setdiff1d(waiting[waiting != 0], arcs[is_final, 0])
+    waiting = np.setdiff1d(waiting, arcs[is_final, 0])
     added = np.zeros((len(waiting), 4), dtype=np.int32)
     added[:, 0], added[:, 1], added[:, 2] = waiting, final_state, -1
     arcs = np.concatenate([arcs, added])

@@ -98,7 +98,7 @@ def test_the_second_pass_finds_the_times_of_the_first(trained):
     cuts = spoken_cuts(12, seed=3)[0]
     system = load(trained[0], cuts)
     first = {}
-    for emissions in system.emissions(cuts, dataset()):
+    for emissions, _ in system.emissions(cuts, dataset()):
         loops = unit_loop(emissions.layout, len(emissions.names), system.insertion_score)
         for name, spans in zip(emissions.names, best_path(loops, emissions)):
             first[name] = [(TABLE.symbols[s.unit], s.start, s.end) for s in spans]

@@ -12,7 +12,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import mlvae.em.epochs
 import mlvae.em.trainer
-
 from mlvae.em import Decoding, TrainConfig
 from mlvae.em.batches import TrainingBatches
 from mlvae.em.checkpoint import read_metadata
