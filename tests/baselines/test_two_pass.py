@@ -15,6 +15,7 @@ from mlvae.baselines.two_pass import TwoPassConfig, TwoPassFa, load_two_pass, tr
 from mlvae.fsa import best_path, unit_loop
 from mlvae.nn import NarrowAcousticModelConfig
 from mlvae.tiers import NOTHING_HEARD, tier
+from tests.em.long import page
 from tests.em.tiny import CPU, NUM_FEATURES, TABLE, dataset, make_cut, spoken_cuts
 
 ALIGN = AlignConfig(
@@ -158,3 +159,18 @@ def test_what_is_missing_or_does_not_fit_is_named(trained, tmp_path):
         train(cuts, trained[0].parent, align=other)
     with pytest.raises(ValueError, match="steps must be positive, not 0"):
         TwoPassConfig(steps=0)
+
+
+def test_a_long_recording_is_recognised_in_sections_as_it_would_be_whole(trained, monkeypatch):
+    monkeypatch.setattr("mlvae.baselines.two_pass.SECTION", 400)
+    monkeypatch.setattr("mlvae.baselines.two_pass.OVERLAP", 60)
+    cuts = CutSet.from_cuts([page("long", 250, 5, pause_rate=0.0)[0], *spoken_cuts(3, seed=3)[0]])
+    system = load(trained[0], cuts)
+    whole = system.recognize(cuts, dataset())
+    system.aligner.max_cells = 20_000
+    batches = list(system.emissions(cuts, dataset()))
+    assert sum(part.cut_id == "long" for _, parts in batches for part in parts) > 3
+    assert system.recognize(cuts, dataset()) == whole
+    assert len(whole["long"]) > 200
+    found, short = system.localize(cuts, dataset())
+    assert short == [] and len(found) == len(cuts)
