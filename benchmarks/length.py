@@ -23,6 +23,7 @@ than 4 GB, or if less than 99 % of the units agree.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import resource
 import subprocess
@@ -337,7 +338,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"length.py: {error}", file=sys.stderr)
         return 1
-    with tempfile.TemporaryDirectory() as temporary:
+    # What training says is not part of the table.
+    with tempfile.TemporaryDirectory() as temporary, contextlib.redirect_stdout(sys.stderr):
         report = measured(options, config, speech, options.work or Path(temporary))
     print_report(report)
     if options.json is not None:
@@ -362,7 +364,7 @@ def measured(options, config: RecipeConfig, speech: Speech, work: Path) -> dict:
         log(f"length: measuring {name}")
         command = [sys.executable, __file__, "--work", str(work), "--measure", str(length)]
         command += ["--threads", str(options.threads)]
-        subprocess.run(command, check=True)
+        subprocess.run(command, check=True, stdout=sys.stderr)
         one = json.loads((work / f"measured{length}.json").read_text())
         seconds = (one["align_seconds"] + one["localize_seconds"]) / one["audio_seconds"]
         first = lengths[0]["seconds"] if lengths else seconds
