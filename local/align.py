@@ -12,7 +12,7 @@ from mlvae.align import Aligner
 from mlvae.config import load_config
 from mlvae.data.dataset import UnitDataset, load_cuts, usable_cuts
 from mlvae.data.manifests import SPLITS, write_json, write_manifest
-from mlvae.data.units import UnitTable
+from mlvae.data.units import UnitTable, canonical_units
 from mlvae.device import denormals_flushed, select_device
 from mlvae.made import remove_made
 from mlvae.program import start_program
@@ -79,7 +79,11 @@ def align(options: ModelOptions) -> int:
         write_manifest(folder / f"cuts_{split}.jsonl.gz", aligned)
         report.done(len(aligned))
         for name in short:
-            report.skip(name, f"too short: fewer than {states} frames a unit")
+            cut = cuts[split][name]
+            reason = f"too short: fewer than {states} frames a unit"
+            if cut.num_frames >= states * len(canonical_units(cut)):
+                reason = f"its {len(canonical_units(cut))} units find no place in its speech"
+            report.skip(name, reason)
     remove_made(checkpoint)  # it was for a run that is killed before this
     status = report.finish()
     for split, (aligned, _) in answers.items():

@@ -3,14 +3,24 @@
 Nothing but features and canonical units is used. The first targets divide each utterance evenly
 among its units and each unit among its states; then a narrow acoustic model is trained on the
 targets, and the best path of the ``single`` topology under it gives new targets.
+
+A recording that is too large to be searched whole (:data:`MAX_CELLS_WHOLE`) is searched in
+stretches; see :mod:`mlvae.em.stretches`. In training this begins with half a minute, as a flat
+start is far off in the middle of a long recording. There it divides what is louder than pauses, and
+from round to round stretches are those of the last alignment and overlap by half of their length,
+so that what was far off can move. When training is over the recording is read from its beginning,
+without regard to what training took it for.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 
+import k2
 import torch
 import torch.nn.functional as F
 from lhotse import CutSet
@@ -30,12 +40,54 @@ from mlvae.em.checkpoint import (
 )
 from mlvae.em.estep import FoundPaths
 from mlvae.em.passes import Gathered, Passes, text_of, text_tensor
+from mlvae.em.stretches import (
+    Answer,
+    Stretch,
+    Wanted,
+    Words,
+    WordTime,
+    answers_of,
+    compile_words,
+    groups,
+    locate,
+    num_slots,
+    searched,
+    stretch_size,
+    times_of_answer,
+)
 from mlvae.em.targets import items_of_spans
-from mlvae.fsa import MlFsaCompiler, UnitSpan, best_columns, best_path
+from mlvae.fsa import (
+    MAX_CELLS,
+    Emissions,
+    MlFsaCompiler,
+    UnitSpan,
+    best_columns,
+    best_path,
+)
 from mlvae.nn import NarrowAcousticModel, NarrowAcousticModelConfig
-from mlvae.pronunciations import canonical_spans, graph_units, places_of_slots, spoken_differs
+from mlvae.pronunciations import (
+    canonical_spans,
+    cut_pronunciations,
+    graph_units,
+    places_of_slots,
+    spoken_differs,
+)
 from mlvae.stage import log
 from mlvae.tiers import with_tiers
+
+#: Largest search of a whole recording, in cells (arcs x frames): about 1 GB.
+MAX_CELLS_WHOLE = 5 * MAX_CELLS
+#: Frames of a stretch and of half a seam where the recording was read before, and where an
+#: alignment is only as good as the last round's.
+SURE = (1000, 200)
+UNSURE = (2000, 1000)
+#: How often a recording is searched that could not be read from its beginning.
+SWEEPS = 5
+#: Longest recording that a flat start divides without regard to pauses, and whose first alignments
+#: may differ from that by all of its length.
+FLAT_FRAMES = 3000
+#: Fewest frames of a pause, for the flat start of long recordings.
+PAUSE = 20
 
 
 @dataclass
@@ -68,6 +120,7 @@ class Aligner:
         silence: whether silence is optional at edges and between words.
         config: how to train.
         device: where to run.
+        max_cells: a recording whose search has more cells is searched in stretches.
 
     Attributes:
         passes: what is done of a round of training; afterwards they are free for :meth:`align`.
@@ -80,8 +133,10 @@ class Aligner:
         silence: bool,
         config: AlignConfig,
         device: torch.device,
+        max_cells: int = MAX_CELLS_WHOLE,
     ) -> None:
         self.config = config
+        self.max_cells = max_cells
         self.device = device
         states = config.model.states_per_unit
         self.compiler = MlFsaCompiler(
@@ -117,10 +172,16 @@ class Aligner:
         padded, position = _with_margins(features, self.config.model.context)
         layout = self.compiler.layout
         silence = layout.num_states if layout.silence else None
-        targets = [
-            _flat_start(len(matrix), sequence, layout.states_per_unit, silence)
-            for matrix, sequence in zip(features, units)
-        ]
+        targets, times = [], {}
+        for cut, matrix, sequence in zip(cuts, features, units):
+            speech = None
+            if self._is_long(cut, dataset.table, FLAT_FRAMES):
+                speech = _speech(matrix, layout.states_per_unit * len(sequence))
+                words = cut_pronunciations(cut, dataset.table)
+                times[cut.id] = _even_times(speech, [len(word[0]) for word in words])
+            targets.append(
+                _flat_start(len(matrix), sequence, layout.states_per_unit, silence, speech)
+            )
         optimizer = torch.optim.Adam(self.model.parameters(), lr=self.config.learning_rate)
         setup = {"shape": [frames.shape[1], layout.num_posteriors], "units": dataset.table.symbols}
         identity = run_identity(asdict(self.config), seed, setup, [cuts])
@@ -132,16 +193,22 @@ class Aligner:
         if "targets" in state.tensors:
             lengths = [len(target) for target in targets]
             targets = list(state.tensors["targets"].split(lengths))
+            times = _times_of(state.tensors["times"])
         while len(progress["scores"]) < self.config.rounds:
             number = len(progress["scores"]) + 1
             name = f"align, round {number} of {self.config.rounds}"
             target = torch.cat(targets)
             self._set_prior(target)
             loss = self._train_round(padded, position, target, optimizer, name)
-            score, targets = self._realign(CutSet.from_cuts(cuts), dataset, name)
+            found = self._realign(CutSet.from_cuts(cuts), dataset, times, name)
+            # A long cut without a path keeps what it had.
+            targets = [found.value.get(cut.id, old) for cut, old in zip(cuts, targets)]
+            times.update(found.times)
+            score = found.score / len(target)
             progress["scores"].append(score)
             log(f"round {number}: loss {loss:.4f}, path score {score:.4f} a frame")
             state.tensors["targets"] = torch.cat(targets)
+            state.tensors["times"] = text_tensor(times)
             self.passes.clear()
             keeper.save()
         self._set_prior(torch.cat(targets))
@@ -168,9 +235,14 @@ class Aligner:
             The cuts with the tier, in their order, and the ids of those too short for their states.
         """
         paths = FoundPaths()
-        batches = self._search(cuts, dataset, passes or Passes(), paths, "align")
-        for cut_ids, graphs, emissions in batches:
-            paths.value.update(zip(cut_ids, best_path(graphs, emissions)))
+        long = self._long(cuts, dataset.table)
+        for batch in self._left(cuts, long, passes or Passes(), paths, "align"):
+            if batch[0].id in long:
+                answer = self._read(batch[0], dataset)
+                paths.value[batch[0].id] = [] if answer is None else answer.spans
+            else:
+                graphs, emissions = self._scores(batch, dataset)
+                paths.value.update(zip(emissions.names, best_path(graphs, emissions)))
         found = paths.value
         aligned, short = [], []
         for cut in cuts:
@@ -227,45 +299,156 @@ class Aligner:
         return epoch.total / max(len(position), 1)
 
     def _realign(
-        self, cuts: CutSet, dataset: UnitDataset, description: str
-    ) -> tuple[float, list[torch.Tensor]]:
-        """Mean path score a frame, and the state of each frame of each cut."""
+        self, cuts: CutSet, dataset: UnitDataset, times: dict[str, list[WordTime]], name: str
+    ) -> _States:
+        """The states of all frames by a new search; none of a long cut without a path.
+
+        Args:
+            cuts: training cuts.
+            dataset: gives features and units.
+            times: of the words of long cuts up to now, by cut id.
+            name: of the round.
+        """
         states = _States()
-        for cut_ids, graphs, emissions in self._search(
-            cuts, dataset, self.passes, states, f"{description}, search"
-        ):
+        long = self._long(cuts, dataset.table, FLAT_FRAMES)
+        for batch in self._left(cuts, long, self.passes, states, f"{name}, search"):
+            if batch[0].id in long:
+                cut, wanted = batch[0], Wanted(columns=True)
+                answer = self._search_long(cut, dataset, times[cut.id], *UNSURE, wanted)
+                if answer is not None:
+                    states.score += sum(span.score for span in answer.spans)
+                    states.value[cut.id] = answer.columns
+                    states.times[cut.id] = times_of_answer(answer)
+                continue
+            graphs, emissions = self._scores(batch, dataset)
             states.score += sum(
                 span.score for spans in best_path(graphs, emissions) for span in spans
             )
             found = best_columns(graphs, emissions)
-            for name, row, length in zip(cut_ids, found, emissions.num_frames.tolist()):
-                states.value[name] = row[:length]
-        targets = [states.value[cut.id] for cut in cuts]
-        return states.score / sum(len(target) for target in targets), targets
+            for cut_id, row, length in zip(emissions.names, found, emissions.num_frames.tolist()):
+                states.value[cut_id] = row[:length]
+        return states
 
-    def _search(
+    def _cells(self, words: Words, num_frames: int) -> int:
+        """About the cells of a whole search."""
+        arcs = sum(map(num_slots, words)) * (2 * self.compiler.layout.states_per_unit + 1)
+        return arcs * (num_frames + 1)
+
+    def _is_long(self, cut: Cut, table: UnitTable, most_frames: float = math.inf) -> bool:
+        """Whether a cut is searched in stretches."""
+        if cut.num_frames > most_frames:
+            return True
+        return self._cells(cut_pronunciations(cut, table), cut.num_frames) > self.max_cells
+
+    def _long(
+        self, cuts: CutSet, table: UnitTable, most_frames: float = math.inf
+    ) -> dict[str, Cut]:
+        """The cuts that are searched in stretches, by id."""
+        return {cut.id: cut for cut in cuts if self._is_long(cut, table, most_frames)}
+
+    def _read(self, cut: Cut, dataset: UnitDataset) -> Answer | None:
+        """The alignment of a long cut; None where it has no path."""
+        words = cut_pronunciations(cut, dataset.table)
+        features = dataset.features(cut)
+
+        def emissions_of(begin: int, end: int, rate: float) -> Emissions:
+            starts = torch.tensor([1 - rate, rate]).log().expand(1, end - begin, 2)
+            return self.score(features, [(begin, end)], [cut.id], starts)
+
+        self.model.eval()
+        times = locate(words, len(features), self.compiler, emissions_of)
+        if times is not None:
+            return self._search_long(cut, dataset, times, *SURE, Wanted())
+        states = self.compiler.layout.states_per_unit
+        canonical = [len(word[0]) for word in words]
+        times = _even_times(_speech(features, states * sum(canonical)), canonical)
+        answer = None
+        for _ in range(SWEEPS):
+            found = self._search_long(cut, dataset, times, *UNSURE, Wanted())
+            if found is None:
+                break
+            answer, times = found, times_of_answer(found)
+        return answer
+
+    def _search_long(
+        self,
+        cut: Cut,
+        dataset: UnitDataset,
+        times: Sequence[WordTime],
+        most: int,
+        margin: int,
+        wanted: Wanted,
+    ) -> Answer | None:
+        """Search a long cut in stretches of ``most`` frames at most; see there."""
+        words, features = cut_pronunciations(cut, dataset.table), dataset.features(cut)
+        size = stretch_size(self._cells(words, len(features)), len(features), self.max_cells, most)
+
+        def search(stretches: Sequence[Stretch]) -> list[Answer]:
+            answers = []
+            for some in groups(stretches, self.config.search_frames):
+                frames = [(stretch.begin, stretch.end) for stretch in some]
+                names = [f"{cut.id} [frames {begin} to {end}]" for begin, end in frames]
+                emissions = self.score(features, frames, names)
+                graphs = compile_words(
+                    self.compiler, [words[one.first_word : one.end_word] for one in some]
+                )
+                answers += answers_of(graphs, emissions, wanted)
+            return answers
+
+        self.model.eval()
+        return searched(words, times, len(features), search, size, min(margin, size // 2))
+
+    def score(
+        self,
+        features: torch.Tensor,
+        frames: Sequence[tuple[int, int]],
+        names: Sequence[str],
+        log_boundary: torch.Tensor | None = None,
+    ) -> Emissions:
+        """Scores of parts of a recording; the model sees its few frames of context beyond them."""
+        context = self.config.model.context
+        found = []
+        with torch.no_grad():
+            for begin, end in frames:
+                first = max(begin - context, 0)
+                seen = features[first : end + context].unsqueeze(0).to(self.device)
+                found.append(self.model(seen)[0, begin - first : end - first])
+            return self.compiler.emissions(
+                torch.nn.utils.rnn.pad_sequence(found, batch_first=True),
+                torch.tensor([end - begin for begin, end in frames]),
+                log_prior=self.model.log_prior,
+                log_boundary=None if log_boundary is None else log_boundary.to(self.device),
+                names=names,
+            )
+
+    def _left(
         self,
         cuts: CutSet,
-        dataset: UnitDataset,
+        long: dict[str, Cut],
         passes: Passes,
         gathered: Gathered,
         description: str,
-    ):
-        self.model.eval()
-        sampler = make_sampler(cuts, self.config.search_frames, shuffle=False)
+    ) -> Iterator[CutSet]:
+        """Batches of cuts that a pass has not searched yet; each long one is a batch of its own."""
+        short = CutSet.from_cuts(cut for cut in cuts if cut.id not in long)
+        sampler = make_sampler(short, self.config.search_frames, shuffle=False) if short else ()
+        batches = chain(sampler, (CutSet.from_cuts([cut]) for cut in long.values()))
         total = sum(cut.num_frames for cut in cuts)
-        for batch_cuts in passes.over(sampler, gathered, description, "frame", total, _num_frames):
-            batch = dataset[batch_cuts]
-            with torch.no_grad():
-                log_probs = self.model(batch["features"].to(self.device))
-                emissions = self.compiler.emissions(
-                    log_probs,
-                    batch["num_frames"],
-                    log_prior=self.model.log_prior,
-                    names=batch["cut_ids"],
-                )
-            graphs = self.compiler.compile(graph_units(batch_cuts, dataset.table))
-            yield batch["cut_ids"], graphs, emissions
+        return passes.over(batches, gathered, description, "frame", total, _num_frames)
+
+    def _scores(self, cuts: CutSet, dataset: UnitDataset) -> tuple[k2.Fsa, Emissions]:
+        """Graphs and scores of a batch of cuts that are searched whole."""
+        self.model.eval()
+        batch = dataset[cuts]
+        with torch.no_grad():
+            log_probs = self.model(batch["features"].to(self.device))
+            emissions = self.compiler.emissions(
+                log_probs,
+                batch["num_frames"],
+                log_prior=self.model.log_prior,
+                names=batch["cut_ids"],
+            )
+        return self.compiler.compile(graph_units(cuts, dataset.table)), emissions
 
     def _set_prior(self, target: torch.Tensor) -> None:
         counts = torch.bincount(target, minlength=len(self.model.log_prior)).double() + 1.0
@@ -309,11 +492,16 @@ class _Epoch(Gathered):
 
 
 class _States(Gathered):
-    """What a search has found: the score of all paths, and by cut the state of each frame."""
+    """What a search has found: the score of all paths, and by cut the state of each frame.
+
+    Attributes:
+        times: where words lie, of long cuts.
+    """
 
     def __init__(self) -> None:
         super().__init__({})
         self.score = 0.0
+        self.times: dict[str, list[WordTime]] = {}
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """The score, the names of the cuts, their lengths and their states in one row."""
@@ -321,7 +509,8 @@ class _States(Gathered):
             "score": torch.tensor(self.score, dtype=torch.float64),
             "names": text_tensor(list(self.value)),
             "lengths": torch.tensor([len(states) for states in self.value.values()]),
-            "states": torch.cat(list(self.value.values())),
+            "states": torch.cat([torch.zeros(0, dtype=torch.int64), *self.value.values()]),
+            "times": text_tensor(self.times),
         }
 
     def restore(self, tensors: dict[str, torch.Tensor]) -> None:
@@ -329,6 +518,12 @@ class _States(Gathered):
         self.score = float(tensors["score"])
         states = tensors["states"].split(tensors["lengths"].tolist())
         self.value = dict(zip(text_of(tensors["names"]), states))
+        self.times = _times_of(tensors["times"])
+
+
+def _times_of(tensor: torch.Tensor) -> dict[str, list[WordTime]]:
+    """Where words lie by cut id, from a checkpoint."""
+    return {name: [WordTime(*time) for time in times] for name, times in text_of(tensor).items()}
 
 
 def _num_frames(cuts: CutSet) -> int:
@@ -354,14 +549,62 @@ def _with_margins(features: list[torch.Tensor], context: int) -> tuple[torch.Ten
 
 
 def _flat_start(
-    num_frames: int, units: list[int], states: int, silence: int | None = None
+    num_frames: int,
+    units: list[int],
+    states: int,
+    silence: int | None = None,
+    speech: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """States of an utterance that is divided evenly, int64 (num_frames,).
 
-    With ``silence``, the column of silence, the utterance begins and ends with a share of it.
+    With ``silence``, the column of silence, the utterance begins and ends with a share of it. With
+    ``speech``, bool (num_frames,), the frames for which it is true are divided, and the others are
+    silence, or belong to what was before them where there is no ``silence``.
     """
     columns = (torch.tensor(units).unsqueeze(1) * states + torch.arange(states)).flatten()
+    if speech is not None:
+        found = columns[_shares(speech, len(columns))]
+        return found if silence is None else found.masked_fill(~speech, silence)
     if silence is not None:
         edge = torch.full((states,), silence)
         columns = torch.cat([edge, columns, edge])
     return columns[torch.arange(num_frames) * len(columns) // num_frames]
+
+
+def _shares(speech: torch.Tensor, count: int) -> torch.Tensor:
+    """int64 (num_frames,): in which of ``count`` equal parts of the speech each frame lies."""
+    before = (speech.long().cumsum(0) - 1).clamp(min=0)
+    return before * count // int(speech.sum())
+
+
+def _speech(features: torch.Tensor, fewest: int) -> torch.Tensor:
+    """Which frames are no pause, bool (num_frames,): a guess from log energies.
+
+    Args:
+        features: (num_frames, F), log mel energies of some scale.
+        fewest: states of the utterance; with hardly more frames of speech all of them count.
+    """
+    energy = features.mean(1)
+    low, high = (torch.quantile(energy[:: max(1, len(energy) // 100_000)], q) for q in (0.1, 0.9))
+    loud = (energy > low + 0.35 * (high - low)).float()
+    # A frame is in a pause where all around it are quiet.
+    width = PAUSE // 2 * 2 + 1
+    padded = F.pad(loud, (width // 2, width // 2))
+    speech = F.max_pool1d(padded.view(1, 1, -1), width, 1).view(-1) > 0
+    enough = int(speech.sum()) > 2 * fewest
+    return speech if enough else torch.ones(len(features), dtype=torch.bool)
+
+
+def _even_times(speech: torch.Tensor, num_units: Sequence[int]) -> list[WordTime]:
+    """Where words lie that share the speech by their units."""
+    first = torch.tensor([0, *num_units]).cumsum(0)
+    share = _shares(speech, int(first[-1]))
+    starts = torch.searchsorted(share, first[:-1]).tolist()
+    # The last frame of speech before the next word starts.
+    spoken = speech.nonzero().flatten()
+    ends = [*starts[1:], len(speech)]
+    last = spoken[(torch.searchsorted(spoken, torch.tensor(ends)) - 1).clamp(min=0)].tolist()
+    return [
+        WordTime(start, min(max(final + 1, start + 1), end), 0.0)
+        for start, end, final in zip(starts, ends, last)
+    ]

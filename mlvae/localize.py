@@ -37,8 +37,9 @@ from mlvae.data.dataset import UnitDataset
 from mlvae.data.units import UnitTable, canonical_units
 from mlvae.em.estep import Decoding, EStep, search_compiler
 from mlvae.em.passes import Gathered, Passes
+from mlvae.em.stretches import Wanted
 from mlvae.em.targets import items_of_spans
-from mlvae.fsa import UnitSpan, best_path, expected_edges, posteriors, word_posteriors
+from mlvae.fsa import MAX_CELLS, UnitSpan
 from mlvae.nn import MlVae
 from mlvae.pronunciations import by_place, canonical_spans, places_of_slots, spoken_differs
 from mlvae.refine_edges import refine_edges
@@ -66,6 +67,7 @@ def localize(
     mean_edges: bool = False,
     max_frames: int = 8000,
     passes: Passes | None = None,
+    max_cells: int = MAX_CELLS,
 ) -> tuple[CutSet, list[str]]:
     """Add the tiers that the head of this module lists.
 
@@ -83,9 +85,12 @@ def localize(
             included, instead of the best path's.
         max_frames: largest batch, in frames with padding.
         passes: what an earlier run has done; None: nothing.
+        max_cells: largest search, in cells (arcs x frames); a cut that is larger is searched in
+            stretches, see :mod:`mlvae.em.stretches`.
 
     Returns:
-        The cuts with the tiers, in their order, and the ids of those too short for their units.
+        The cuts with the tiers, in their order, and the ids of those too short for their units (or,
+        if they are long, that could not be aligned).
 
     Raises:
         ValueError: a cut's words do not fit its units; names the cut.
@@ -96,39 +101,32 @@ def localize(
     passes = passes or Passes()
     # By cut its tiers, the chances of its words, and what units its sounds are of.
     answers = Gathered({})
-    search = EStep(search_compiler(model, topology, decoding), cuts, dataset, max_frames)
-    batches = search.left(passes, answers, "localize")
-    for graphs, emissions in search.scores(model, decoding, device, batches=batches):
-        names = emissions.names
-        paths = best_path(graphs, emissions)
-        units = posteriors(graphs, emissions)
-        means = expected_edges(graphs, emissions) if mean_edges else [None] * len(names)
-        can_skip = bool((graphs.num_skipped > 0).any())
-        # Units and their words are the same where each word has one unit.
-        chances = [None] * len(names)
-        if bool((graphs.word_pos != graphs.unit_pos).any()):
-            chances = word_posteriors(graphs, emissions)
-        for name, spans, unit, mean, chance in zip(names, paths, units, means, chances):
-            if not spans:
-                continue
-            if mean is not None:
-                spans = spans_with_edges(spans, mean)
-            cut, wrong, left_out = by_id[name], unit.mispronounced + unit.deleted, unit.deleted
-            sounds = None
-            places = places_of_slots(cut, table)
-            if places is not None:
-                units_of_cut = table.ids(canonical_units(cut), cut.id)
-                if spoken_differs(spans, places, units_of_cut):
-                    cut = _with_spoken(cut, spans, table)
-                    sounds = _units_of_sounds(spans, places)
-                spans = canonical_spans(spans, places, units_of_cut)
-                wrong, left_out = (by_place(p, places, len(spans)) for p in (wrong, left_out))
-            # A sum over many paths may exceed 1 in the last digits.
-            wrong, left_out = wrong.clamp(max=1.0), left_out.clamp(max=1.0)
-            cut = _with_units(cut, spans, wrong, left_out if can_skip else None, table)
-            tiers = {t: tier(cut, t) for t in (*UNIT_TIERS, SPOKEN) if has_tier(cut, t)}
-            of_words = (wrong if chance is None else chance).tolist()
-            answers.value[name] = tiers, of_words, sounds
+    compiler = search_compiler(model, topology, decoding)
+    search = EStep(compiler, cuts, dataset, max_frames, max_cells=max_cells)
+    wanted = Wanted(posteriors=True, edges=mean_edges, words=True)
+    left = search.left(passes, answers, "localize")
+    for name, answer in search.answers(model, decoding, device, wanted, batches=left):
+        spans, unit = answer.spans, answer.posteriors
+        if not spans:
+            continue
+        if answer.edges is not None:
+            spans = spans_with_edges(spans, answer.edges)
+        cut, wrong, left_out = by_id[name], unit.mispronounced + unit.deleted, unit.deleted
+        sounds = None
+        places = places_of_slots(cut, table)
+        if places is not None:
+            units_of_cut = table.ids(canonical_units(cut), cut.id)
+            if spoken_differs(spans, places, units_of_cut):
+                cut = _with_spoken(cut, spans, table)
+                sounds = _units_of_sounds(spans, places)
+            spans = canonical_spans(spans, places, units_of_cut)
+            wrong, left_out = (by_place(p, places, len(spans)) for p in (wrong, left_out))
+        # A sum over many paths may exceed 1 in the last digits.
+        wrong, left_out = wrong.clamp(max=1.0), left_out.clamp(max=1.0)
+        cut = _with_units(cut, spans, wrong, left_out if answer.can_skip else None, table)
+        tiers = {t: tier(cut, t) for t in (*UNIT_TIERS, SPOKEN) if has_tier(cut, t)}
+        of_words = (wrong if answer.words is None else answer.words).tolist()
+        answers.value[name] = tiers, of_words, sounds
     found = []
     for cut in (cut for cut in cuts if cut.id in answers.value):
         tiers = answers.value[cut.id][0]

@@ -1,9 +1,9 @@
 """What CTC posteriors say: the units recognised, and where they lie.
 
-The segmentation is that of Kürzinger et al., "CTC-segmentation of large corpora" (2020), for whole
-utterances: the best path of a unit sequence through the posteriors, blanks included, and edges in
-the middle between neighbouring units, but never further from a unit than a margin. The search is
-k2's, which needs no compiler.
+The segmentation is that of Kürzinger et al., "CTC-segmentation of large corpora" (2020): the best
+path of a unit sequence through the posteriors, blanks included, and edges in the middle between
+neighbouring units, but never further from a unit than a margin. The search is k2's, which needs no
+compiler.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from collections.abc import Sequence
 
 import k2
 import torch
+
+from mlvae.em.stretches import WordTime, divide, stretch_size
+from mlvae.fsa import MAX_CELLS
 
 BLANK = 0
 # The best path survives any beam that is clear of rounding error; see mlvae.fsa.
@@ -29,6 +32,34 @@ def greedy_units(log_probs: torch.Tensor) -> list[int]:
     """
     columns = torch.unique_consecutive(log_probs.argmax(dim=1))
     return (columns[columns != BLANK] - 1).tolist()
+
+
+def greedy_spans(
+    log_probs: torch.Tensor, max_cells: int = MAX_CELLS
+) -> tuple[list[int], list[tuple[int, int]]]:
+    """The units of :func:`greedy_units` and their frames, for any number of frames.
+
+    What is too large for one search is divided in the longest blanks.
+
+    Args:
+        log_probs: float (T, N + 1), as in :func:`greedy_units`.
+        max_cells: largest search, in units x frames.
+    """
+    units = greedy_units(log_probs)
+    num_frames = len(log_probs)
+    if len(units) * num_frames <= max_cells:
+        return units, ctc_spans(log_probs, units)
+    columns, counts = torch.unique_consecutive(log_probs.argmax(dim=1), return_counts=True)
+    ends = counts.cumsum(0)
+    spoken = columns != BLANK
+    edges = zip((ends - counts)[spoken].tolist(), ends[spoken].tolist())
+    times = [WordTime(first, end, 0.0) for first, end in edges]
+    size = stretch_size(len(units) * num_frames, num_frames, max_cells, num_frames)
+    spans: list[tuple[int, int]] = []
+    for part in divide(times, num_frames, size):
+        own = ctc_spans(log_probs[part.begin : part.end], units[part.first_word : part.end_word])
+        spans += [(part.begin + first, part.begin + end) for first, end in own]
+    return units, spans
 
 
 def ctc_spans(log_probs: torch.Tensor, units: Sequence[int]) -> list[tuple[int, int]]:

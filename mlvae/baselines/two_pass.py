@@ -8,12 +8,13 @@ what was said: so that as many units are recognised in the validation cuts as th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 from lhotse import CutSet
+from lhotse.cut import Cut
 
 from mlvae.align import AlignConfig, Aligner
 from mlvae.baselines.compare import with_comparison
@@ -23,11 +24,18 @@ from mlvae.data.units import UnitTable, canonical_units
 from mlvae.device import num_parameters
 from mlvae.em.checkpoint import keep_passes, read_metadata, save_model, weights_digest
 from mlvae.em.passes import Gathered, Passes
+from mlvae.em.sections import Section
 from mlvae.fsa import Emissions, best_path, unit_loop
 from mlvae.stage import log
 from mlvae.tiers import tier, with_units
 
 MODEL = "model.safetensors"
+#: Frames of a long recording that are recognised at once, and what neighbours have in common on
+#: each side of a cut.
+SECTION, OVERLAP = 6000, 200
+
+#: What is recognised together: cuts, or frames of one that is too long for one search.
+Batch = Sequence[tuple[Cut, Section]]
 
 
 @dataclass
@@ -61,13 +69,11 @@ class TwoPassFa:
         self, cuts: CutSet, dataset: UnitDataset, passes: Passes | None = None
     ) -> dict[str, list[str]]:
         """Units recognised in each cut, by its id; none where it is too short for a unit."""
-        found = Gathered({})
-        sampler = make_sampler(cuts, self.aligner.config.search_frames, shuffle=False)
-        passes = passes or Passes()
-        left = passes.over(sampler, found, "two-pass-fa, recognise", "cut", len(cuts), len)
-        for emissions in self.emissions(left, dataset):
-            found.value.update(zip(emissions.names, self._recognize(emissions, dataset.table)))
-        return found.value
+        found, batches, passes = Recognised(), self.batches(cuts), passes or Passes()
+        total, name = sum(map(_num_frames, batches)), "two-pass-fa, recognise"
+        for batch in passes.over(batches, found, name, "frame", total, _num_frames):
+            self.recognize_batch(batch, self.emissions(batch, dataset), found)
+        return {name: dataset.table.units(found.units(name)) for name in found.value}
 
     def localize(
         self, cuts: CutSet, dataset: UnitDataset, passes: Passes | None = None
@@ -100,29 +106,80 @@ class TwoPassFa:
         ]
         return CutSet.from_cuts(answered), short
 
-    def emissions(self, batches: Iterable[CutSet], dataset: UnitDataset) -> Iterator[Emissions]:
-        """Scores of batches of cuts; they know the ids of their cuts."""
-        model = self.aligner.model.eval()
-        for batch_cuts in batches:
-            batch = dataset[batch_cuts]
-            with torch.no_grad():
-                yield self.aligner.compiler.emissions(
-                    model(batch["features"].to(self.aligner.device)),
-                    batch["num_frames"],
-                    log_prior=model.log_prior,
-                    names=batch["cut_ids"],
-                )
-
-    def _recognize(self, emissions: Emissions, table: UnitTable) -> list[list[str]]:
-        loops = unit_loop(emissions.layout, len(emissions.names), self.insertion_score)
-        return [
-            table.units(span.unit for span in spans if span.kind == "unit")
-            for spans in best_path(loops, emissions)
+    def batches(self, cuts: CutSet) -> list[Batch]:
+        """Cuts in batches, the longest first; long ones come last, in sections that overlap."""
+        max_cells = self.aligner.max_cells
+        num_arcs = unit_loop(self.aligner.compiler.layout, 1, self.insertion_score).num_arcs
+        is_long = {cut.id: num_arcs * (cut.num_frames + 1) > max_cells for cut in cuts}
+        whole = CutSet.from_cuts(cut for cut in cuts if not is_long[cut.id])
+        sampler: Iterable[CutSet] = ()
+        if whole:
+            sampler = make_sampler(whole, self.aligner.config.search_frames, shuffle=False)
+        batches: list[Batch] = [
+            [(cut, Section(cut.id, 0, cut.num_frames)) for cut in batch] for batch in sampler
         ]
+        size = min(SECTION, max(4 * OVERLAP, max_cells // (4 * num_arcs)))
+        for cut in (cut for cut in cuts if is_long[cut.id]):
+            for begin in range(0, cut.num_frames, size):
+                end = min(begin + size + OVERLAP, cut.num_frames)
+                batches.append([(cut, Section(cut.id, max(begin - OVERLAP, 0), end))])
+        return batches
 
-    def num_recognised(self, emissions: Emissions, table: UnitTable) -> int:
-        """Number of units recognised in a batch."""
-        return sum(map(len, self._recognize(emissions, table)))
+    def emissions(self, batch: Batch, dataset: UnitDataset) -> Emissions:
+        """Scores of a batch; they know the ids of its cuts, and which frames of one they are."""
+        (first, section), *_ = batch
+        if section.end - section.begin < first.num_frames:
+            name = f"{first.id} [frames {section.begin} to {section.end}]"
+            frames = (section.begin, section.end)
+            return self.aligner.score(dataset.features(first), [frames], [name])
+        data, model = dataset[[cut for cut, _ in batch]], self.aligner.model.eval()
+        with torch.no_grad():
+            return self.aligner.compiler.emissions(
+                model(data["features"].to(self.aligner.device)),
+                data["num_frames"],
+                log_prior=model.log_prior,
+                names=data["cut_ids"],
+            )
+
+    def recognize_batch(self, batch: Batch, emissions: Emissions, found: Recognised) -> None:
+        """Take over the units of a batch; sections of a cut come one after the other."""
+        loops = unit_loop(emissions.layout, len(batch), self.insertion_score)
+        for (_, section), spans in zip(batch, best_path(loops, emissions)):
+            units = [(section.begin + s.start, s.unit) for s in spans if s.kind == "unit"]
+            found.add(section, units)
+
+
+class Recognised(Gathered):
+    """Units that were recognised: by cut id their first frames and ids, and frames up to now."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+
+    def add(self, section: Section, units: Sequence[tuple[int, int]]) -> None:
+        """Take over first frames and ids of the units of a section, the next of its cut.
+
+        They are joined to those before near the middle of what both sections saw: where both start
+        the same unit in the same frame, or in the middle where there is none.
+        """
+        before, seen = self.value.get(section.cut_id, ([], 0))
+        before = list(map(tuple, before))
+        middle = (section.begin + seen) // 2
+        common = {place for place in before if place[0] >= section.begin} & set(units)
+        join = min((frame for frame, _ in common), key=lambda f: abs(f - middle), default=middle)
+        kept = [place for place in before if place[0] < join]
+        kept += [place for place in units if place[0] >= join]
+        self.value[section.cut_id] = kept, section.end
+
+    def units(self, cut_id: str) -> list[int]:
+        """Ids of the units of a cut."""
+        return [unit for _, unit in self.value[cut_id][0]]
+
+    def __len__(self) -> int:
+        return sum(len(units) for units, _ in self.value.values())
+
+
+def _num_frames(batch: Batch) -> int:
+    return sum(section.end - section.begin for _, section in batch)
 
 
 def train_two_pass(
@@ -164,20 +221,20 @@ def train_two_pass(
         0,
         [cuts],
     )
-    sampler = make_sampler(cuts, align.search_frames, shuffle=False)
-    batches = list(system.emissions(sampler, dataset))
+    batches = [(batch, system.emissions(batch, dataset)) for batch in system.batches(cuts)]
+    total = sum(_num_frames(batch) for batch, _ in batches)
     wanted = sum(len(canonical_units(cut)) for cut in cuts)
     low, high = -config.largest_score, config.largest_score
     tried: list[tuple[int, float]] = []
     for step in range(config.steps):
         system.insertion_score = (low + high) / 2
-        counts = Gathered([])
+        found = Recognised()
         name = f"two-pass-fa, step {step + 1} of at most {config.steps}"
-        for batch in keeper.state.passes.over(
-            batches, counts, name, "cut", len(cuts), lambda batch: len(batch.names)
+        for batch, emissions in keeper.state.passes.over(
+            batches, found, name, "frame", total, lambda pair: _num_frames(pair[0])
         ):
-            counts.value.append(system.num_recognised(batch, table))
-        count = sum(counts.value)
+            system.recognize_batch(batch, emissions, found)
+        count = len(found)
         tried.append((count, system.insertion_score))
         if count == wanted:
             break

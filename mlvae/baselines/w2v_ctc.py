@@ -18,7 +18,7 @@ from lhotse.cut import Cut
 from lhotse.supervision import AlignmentItem
 
 from mlvae.baselines.compare import with_comparison
-from mlvae.baselines.ctc import ctc_spans, greedy_units, segment_times
+from mlvae.baselines.ctc import greedy_spans, segment_times
 from mlvae.baselines.wav2vec import SAMPLING_RATE, Wav2VecCtc, architecture, torchaudio_name
 from mlvae.bounds import Count, CountOrNone, LearningRate, Settings, Share, Weight
 from mlvae.data.audio import read_cut
@@ -131,8 +131,7 @@ class W2vCtc:
         if self.model.num_frames(len(waveform)) < 1:
             raise ValueError(f"{cut.id}: {len(waveform)} samples are too short for wav2vec 2.0")
         self.model.eval()
-        with torch.no_grad():
-            return self.model(waveform.to(self.device)).cpu()
+        return self.model.log_probs(waveform.to(self.device))
 
     def recognize(self, cut: Cut) -> list[AlignmentItem]:
         """The units recognised in a cut with their times; the score is their mean probability.
@@ -141,8 +140,7 @@ class W2vCtc:
             ValueError: as :meth:`log_probs`.
         """
         log_probs = self.log_probs(cut)
-        units = greedy_units(log_probs)
-        spans = ctc_spans(log_probs, units)
+        units, spans = greedy_spans(log_probs)
         times = segment_times(spans, len(log_probs), cut.duration, self.margin)
         items = []
         for unit, (first, end), (start, stop) in zip(units, spans, times):

@@ -13,11 +13,19 @@ import torch
 import torch.nn.functional as F
 from lhotse import CutSet
 from lhotse.cut import Cut
+from lhotse.utils import fastcopy
 from torch import nn
 
 from mlvae.baselines.ctc import BLANK, fewest_frames
 from mlvae.baselines.w2v_ctc import W2vCtcConfig, load_waveform, read_waveform
-from mlvae.baselines.wav2vec import Wav2VecCtc, find_weights, fingerprint, pretrained
+from mlvae.baselines.wav2vec import (
+    LONGEST,
+    SECTION,
+    Wav2VecCtc,
+    find_weights,
+    fingerprint,
+    pretrained,
+)
 from mlvae.data.checks import with_audio_digest
 from mlvae.data.units import UnitTable, canonical_units
 from mlvae.device import num_parameters, seed_everything
@@ -31,9 +39,11 @@ from mlvae.em.checkpoint import (
 )
 from mlvae.em.passes import Gathered, Passes
 from mlvae.em.scalars import ScalarWriter
+from mlvae.em.stretches import divide, word_times
 from mlvae.made import remove_made
 from mlvae.stage import log
 from mlvae.stage import progress as shown
+from mlvae.tiers import has_tier, units_of_words, with_units
 
 NO_WEIGHTS = "no weights at hand"
 MODEL, CHECKPOINT = "model.safetensors", "checkpoint.safetensors"
@@ -200,7 +210,8 @@ class FineTuner:
         They know the digest of the audio that was read, as it makes the run another one.
         """
         kept = []
-        for cut in shown(cuts, "w2v-ctc, read audio", "cut", len(cuts)):
+        cuts = shown(cuts, "w2v-ctc, read audio", "cut", len(cuts))
+        for cut in (part for whole in cuts for part in in_parts(whole, self.table)):
             units = self._units(cut)
             try:
                 waveform, digest = read_waveform(cut)
@@ -282,6 +293,32 @@ class FineTuner:
                 f"{checkpoint} is there without {MODEL}, its best epoch: move it away to start "
                 "afresh"
             )
+
+
+def in_parts(cut: Cut, table: UnitTable) -> list[Cut]:
+    """A cut to learn from; one that is too long for the transformer is cut in the pauses of ``fa``.
+
+    Without that tier it stays whole.
+    """
+    if cut.duration <= LONGEST or not has_tier(cut, "fa"):
+        return [cut]
+    times, shift = word_times(cut, table), cut.frame_shift
+    units = canonical_units(cut)
+    word_of = units_of_words(cut) or range(len(units))
+    parts = []
+    for part in divide(times, cut.num_frames, round(SECTION / shift)):
+        begin, end = part.begin * shift, min(part.end * shift, cut.duration)
+        own = [
+            unit for unit, word in zip(units, word_of) if part.first_word <= word < part.end_word
+        ]
+        piece = fastcopy(
+            cut,
+            id=f"{cut.id}[{begin:.2f}-{end:.2f}]",
+            start=cut.start + begin,
+            duration=end - begin,
+        )
+        parts.append(with_units(piece, own))
+    return parts
 
 
 #: Settings that make a run another one; a run may be prolonged with more epochs.

@@ -10,6 +10,7 @@ waveforms of mean 0 and variance 1.
 from __future__ import annotations
 
 import hashlib
+import math
 import pickle
 import re
 from pathlib import Path
@@ -22,6 +23,9 @@ from torch import nn
 from torchaudio.models import Wav2Vec2Model, wav2vec2_model
 
 SAMPLING_RATE = 16000
+#: Longest waveform that passes through the transformer whole, in seconds, as attention takes memory
+#: with the square; and the sections of longer ones, with a margin on both sides.
+LONGEST, SECTION, MARGIN = 60.0, 30.0, 2.0
 FIRST_STRIDE, STRIDE = 5, 2
 HEAD_WIDTH, MOST_HEADS = 64, 16
 
@@ -173,6 +177,26 @@ class Wav2VecCtc(nn.Module):
         for _, kernel, stride in self.shape["extractor_conv_layer_config"]:
             num_samples = max((num_samples - kernel) // stride + 1, 0)
         return num_samples
+
+    def log_probs(self, waveform: torch.Tensor) -> torch.Tensor:
+        """As :meth:`forward`, on CPU and without gradients, for a waveform of any length."""
+        layers = self.shape["extractor_conv_layer_config"]
+        step = math.prod(stride for _, _, stride in layers)
+        seen, apart = 1, 1  # samples of one frame
+        for _, kernel, stride in layers:
+            seen += (kernel - 1) * apart
+            apart *= stride
+        with torch.no_grad():
+            if len(waveform) <= LONGEST * SAMPLING_RATE:
+                return self(waveform).cpu()
+            size, margin = (int(seconds * SAMPLING_RATE) // step for seconds in (SECTION, MARGIN))
+            total, found = self.num_frames(len(waveform)), []
+            for begin in range(0, total, size):
+                end = min(begin + size, total)
+                first, last = max(begin - margin, 0), min(end + margin, total)
+                part = self(waveform[first * step : (last - 1) * step + seen])
+                found.append(part[begin - first : end - first].cpu())
+            return torch.cat(found)
 
     def forward(self, waveform: torch.Tensor) -> torch.Tensor:
         """Log-posteriors of blank and units.

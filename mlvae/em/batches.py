@@ -14,6 +14,7 @@ from lhotse.cut import Cut
 from mlvae.data.dataset import UnitDataset, make_sampler
 from mlvae.em import distributed
 from mlvae.em.passes import Gathered, Passes
+from mlvae.em.sections import Section, section_features, spans_within, with_sections
 from mlvae.em.targets import FrameTargets, frame_targets
 from mlvae.fsa import UnitSpan
 from mlvae.nn import MlVae
@@ -25,7 +26,8 @@ class Batch:
     """One batch, on the device of training.
 
     Attributes:
-        cut_ids: ids of the B cuts.
+        cut_ids: ids of the B cuts, or names of sections of long ones.
+        sections: which frames of which cut each of them is.
         features: float (B, T, F), scaled; padding is zero.
         num_frames: int64 (B,).
         targets: by frame, (B, T) each.
@@ -33,6 +35,7 @@ class Batch:
     """
 
     cut_ids: list[str]
+    sections: list[Section]
     features: torch.Tensor
     num_frames: torch.Tensor
     targets: FrameTargets
@@ -108,7 +111,7 @@ class TrainingBatches:
         description: str,
         means: Means | None = None,
     ) -> Iterator[Batch]:
-        """Each cut that has spans once, in an order of this epoch's own.
+        """Each cut that has spans once, in an order of this epoch's own; long ones in sections.
 
         Several processes divide the batches among themselves, and all get equally many; the last
         cuts of an epoch may come more than once where they are fewer than the processes.
@@ -120,7 +123,7 @@ class TrainingBatches:
             means: the losses of batches, which make the epoch a pass that goes on after a kill;
                 None: all batches, whatever was done before.
         """
-        cuts = self.cuts.filter(lambda cut: cut.id in spans).to_eager()
+        cuts, origin = with_sections(cut for cut in self.cuts if cut.id in spans)
         sampler = make_sampler(
             cuts,
             self.max_frames,
@@ -135,21 +138,32 @@ class TrainingBatches:
             total = math.ceil(len(cuts) / distributed.world_size())
             batches = self.passes.over(sampler, means, description, "cut", total, len)
         for batch_cuts in batches:
-            batch_cuts = [_as_named(cut, spans) for cut in batch_cuts]
-            batch = self.dataset[batch_cuts]
-            num_frames = batch["num_frames"].to(self.device)
-            features = self.model.scale(batch["features"].to(self.device))
+            names = [_name(cut.id, origin) for cut in batch_cuts]
+            parts = [origin[name] for name in names]
+            features, lengths = section_features(self.dataset, parts)
+            num_frames = lengths.to(self.device)
+            features = self.model.scale(features.to(self.device))
+            sections = [section for _, section in parts]
             targets = frame_targets(
-                [spans[cut_id] for cut_id in batch["cut_ids"]],
-                batch["num_frames"],
+                [_spans_of(cut, section, spans) for cut, section in parts],
+                lengths,
                 self.model.num_units,
                 self.model.states_per_unit,
                 self.model.silence,
             ).to(self.device)
             mask = frame_mask(num_frames, features.shape[1])
-            yield Batch(batch["cut_ids"], features, num_frames, targets, mask)
+            yield Batch(names, sections, features, num_frames, targets, mask)
 
 
-def _as_named(cut: Cut, spans: Mapping[str, Sequence[UnitSpan]]) -> Cut:
-    """A cut under the id that its spans have, also where the sampler has repeated it."""
-    return cut if cut.id in spans else cut.with_id(re.sub(r"(_dup\d+)+$", "", cut.id))
+def _name(cut_id: str, origin: Mapping[str, tuple[Cut, Section]]) -> str:
+    """The id that a cut came with, also where the sampler has repeated it."""
+    return cut_id if cut_id in origin else re.sub(r"(_dup\d+)+$", "", cut_id)
+
+
+def _spans_of(
+    cut: Cut, section: Section, spans: Mapping[str, Sequence[UnitSpan]]
+) -> Sequence[UnitSpan]:
+    """Targets of a section of a cut."""
+    if section.end - section.begin == cut.num_frames:
+        return spans[cut.id]
+    return spans_within(spans[cut.id], section.begin, section.end)

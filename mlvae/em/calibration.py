@@ -37,6 +37,7 @@ from mlvae.data.dataset import UnitDataset
 from mlvae.em.estep import Decoding, EStep, search_compiler
 from mlvae.em.passes import Gathered, Passes
 from mlvae.em.selection import corrupt_units
+from mlvae.em.stretches import Wanted
 from mlvae.nn import MlVae
 
 #: Rates of wrong labels that are tried.
@@ -103,8 +104,10 @@ def choose_scale(
         candidate = replace(decoding, acoustic_scale=scale)
         chances = Gathered(([], []))  # of units that were left alone, and of those replaced
         batches = search.left(passes, chances, f"acoustic scale {scale}")
-        for name, spans, found in search.localize(model, candidate, device, batches):
-            if spans:
+        wanted = Wanted(posteriors=True)
+        for name, answer in search.answers(model, candidate, device, wanted, batches=batches):
+            if answer.spans:
+                found = answer.posteriors
                 wrong = (found.mispronounced + found.deleted).clamp(max=1.0)
                 for mark, chance in zip(replaced[name], wrong.tolist()):
                     chances.value[mark].append(chance)

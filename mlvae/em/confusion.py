@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import torch
-from lhotse import CutSet
 from lhotse.cut import Cut
 
 from mlvae.data.dataset import UnitDataset, make_sampler
+from mlvae.em.sections import section_features, spans_within, with_sections
 from mlvae.fsa import UnitSpan
 from mlvae.nn import MlVae
 
@@ -89,14 +89,15 @@ def acoustic_confusions(
     mass = torch.full((num_units, num_units), 1e-3, dtype=torch.float64)
     was_training = model.training
     model.eval()
-    for some in make_sampler(CutSet.from_cuts(cuts), max_frames, shuffle=False):
-        batch = dataset[some]
-        features, lengths = batch["features"].to(device), batch["num_frames"].to(device)
+    parts, origin = with_sections(cuts)
+    for some in make_sampler(parts, max_frames, shuffle=False):
+        own = [origin[part.id] for part in some]
+        features, lengths = (tensor.to(device) for tensor in section_features(dataset, own))
         with torch.no_grad():
             log_probs = model.estimator(model.scale(features), lengths)
             probs = model.unit_probs(log_probs)[..., :num_units].cpu().double()
-        for row, cut_id in zip(probs, batch["cut_ids"]):
-            for span in spans[cut_id]:
+        for row, (cut, section) in zip(probs, own):
+            for span in spans_within(spans[cut.id], section.begin, section.end):
                 if span.kind == "unit":
                     mass[span.unit] += row[span.start : span.end].sum(0)
     model.train(was_training)

@@ -28,6 +28,7 @@ from mlvae.em.alternating import Alternating
 from mlvae.em.batches import Means
 from mlvae.em.estep import EStepResult
 from mlvae.em.losses import estimator_loss
+from mlvae.em.sections import Section
 from mlvae.em.settings import CrossFitConfig, TrainConfig
 from mlvae.em.targets import IGNORE
 from mlvae.fsa import UnitSpan
@@ -70,7 +71,7 @@ class CrossFitted(Alternating):
         means = Means(self.device)
         self.folds.train()
         for batch in self.batches.epoch(epoch, self.targets, "estimators of folds", means):
-            fold = self._folds(batch.cut_ids, batch.features.shape[1])
+            fold = self._folds(batch.sections, batch.features.shape[1])
             for number in range(len(self.folds)):
                 column = batch.targets.column.masked_fill(fold == number, IGNORE)
                 kept = (column != IGNORE).any(1)
@@ -101,19 +102,19 @@ class CrossFitted(Alternating):
         )
 
     def unit_posteriors(
-        self, cut_ids: Sequence[str], features: torch.Tensor, num_frames: torch.Tensor
+        self, sections: Sequence[Section], features: torch.Tensor, num_frames: torch.Tensor
     ) -> torch.Tensor:
         """Log-posteriors of units; see :data:`mlvae.em.estep.UnitSource`."""
         self.folds.eval()
-        fold = self._folds(cut_ids, features.shape[1])
+        fold = self._folds(sections, features.shape[1])
         judged = torch.stack([estimator(features, num_frames) for estimator in self.folds])
         return judged.take_along_dim(fold[None, :, :, None], dim=0).squeeze(0)
 
-    def _folds(self, cut_ids: Sequence[str], width: int) -> torch.Tensor:
+    def _folds(self, sections: Sequence[Section], width: int) -> torch.Tensor:
         """int64 (B, width): the fold of each frame; padding has fold 0."""
-        rows = torch.zeros(len(cut_ids), width, dtype=torch.int64)
-        for row, cut_id in zip(rows, cut_ids):
-            own = self.fold_of_frame[cut_id]
+        rows = torch.zeros(len(sections), width, dtype=torch.int64)
+        for row, section in zip(rows, sections):
+            own = self.fold_of_frame[section.cut_id][section.begin : section.end]
             row[: len(own)] = own
         return rows.to(self.device)
 

@@ -1,38 +1,84 @@
-"""The E-step over a set of cuts: best paths of the ML-FSA under the networks' posteriors."""
+"""The E-step over a set of cuts: best paths of the ML-FSA under the networks' posteriors.
+
+A cut whose search is too large for the memory is searched in stretches; see
+:mod:`mlvae.em.stretches`.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Optional
+from typing import NamedTuple
 
 import k2
 import torch
 from lhotse import CutSet
+from lhotse.cut import Cut
+from torch.nn.utils.rnn import pad_sequence
 
 from mlvae.bounds import CountOrNone, Positive, Rate, Settings
 from mlvae.data.dataset import UnitDataset, make_sampler
 from mlvae.em import distributed
 from mlvae.em.passes import Gathered, Passes
+from mlvae.em.sections import NETWORK_MARGIN, Section, section_features, sections
+from mlvae.em.stretches import (
+    Answer,
+    Stretch,
+    Wanted,
+    Words,
+    WordTime,
+    answers_of,
+    compile_words,
+    groups,
+    locate,
+    num_slots,
+    searched,
+    stretch_size,
+    word_times,
+)
 from mlvae.fsa import (
+    MAX_CELLS,
     Emissions,
     MlFsaCompiler,
-    UnitPosteriors,
     UnitSpan,
     best_path,
     plan_batches,
-    posteriors,
 )
+from mlvae.fsa.lattices import arc_row_splits
 from mlvae.nn import MlVae
-from mlvae.pronunciations import graph_units
+from mlvae.nn.model import Posteriors
+from mlvae.pronunciations import cut_pronunciations, graph_units
+from mlvae.tiers import has_tier
 
-#: Log-posteriors of units by state, float (B, T, N * S [+ 1]), from the ids of B cuts, their scaled
-#: features (B, T, F) and their lengths (B,): what may speak in the place of a model's estimator.
-UnitSource = Callable[[Sequence[str], torch.Tensor, torch.Tensor], torch.Tensor]
+#: Frames of a stretch and of half a seam: far more than what neighbours tell of a unit. Longer ones
+#: would take longer a second of speech.
+STRETCH, SEAM = 600, 200
+#: Sections of a long recording that networks see at once.
+SECTIONS_AT_ONCE = 8
+#: Words by which the size of a long recording's graph is estimated.
+SOME_WORDS = 100
+
+#: Log-posteriors of units by state, float (B, T, N * S [+ 1]), from the B sections of cuts that are
+#: seen, their scaled features (B, T, F) and their lengths (B,): what may speak in the place of a
+#: model's estimator.
+UnitSource = Callable[[Sequence[Section], torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-#: Some cuts with their graphs, and those of the single path where that is searched first.
-Batch = tuple[CutSet, k2.Fsa, Optional[k2.Fsa]]
+class SearchBatch(NamedTuple):
+    """Cuts that are searched together, or one that is searched in stretches.
+
+    Attributes:
+        number: which of the sampler's batches they are of.
+        cuts: with features.
+        graphs: of the topology that is searched; None of a cut that is searched in stretches.
+        single: graphs of the single path, where that is searched first.
+    """
+
+    number: int
+    cuts: CutSet
+    graphs: k2.Fsa | None = None
+    single: k2.Fsa | None = None
 
 
 @dataclass
@@ -178,12 +224,13 @@ class EStep:
         cuts: cuts with features.
         dataset: gives their features and canonical units.
         max_frames: largest batch, in frames with padding; one whose graphs would take too much
-            memory is divided further.
+            memory is divided further, and so is a cut that alone would.
         units: other canonical units than the cuts' own, by cut id, without alternative
             pronunciations.
         shared: whether the processes of a run divide the batches among themselves. They must then
             search together, and each has the answers of all: those of one process alone, to the
             bit, as batches are the same.
+        max_cells: largest search, in cells; see :func:`mlvae.fsa.plan_batches`.
     """
 
     def __init__(
@@ -194,35 +241,56 @@ class EStep:
         max_frames: int,
         units: dict[str, Sequence[int]] | None = None,
         shared: bool = False,
+        max_cells: int = MAX_CELLS,
     ) -> None:
+        self.max_frames = max_frames
+        self.max_cells = max_cells
         self.dataset = dataset
         self.shared = shared
         self.cuts = list(make_sampler(cuts, max_frames, shuffle=False))
         if shared:
             self.cuts = distributed.own_share(self.cuts)
+        self.other_units = units
         self.units = [graph_units(batch, dataset.table, units) for batch in self.cuts]
         self.use(compiler)
 
     def use(self, compiler: MlFsaCompiler) -> None:
         """Build the graphs anew, as priors of competitors stand on their arcs."""
         self.compiler = compiler
-        self.batches: list[Batch] = []
-        self.origin: list[int] = []  # of each of these, which of self.cuts it is a part of
+        self.batches: list[SearchBatch] = []
+        long: list[SearchBatch] = []
         for number, (cuts, units) in enumerate(zip(self.cuts, self.units)):
+            cuts = list(cuts)
+            # A graph that is far too large is not even built: each slot has two arcs and more.
+            small = [
+                2 * _slots_of(own) * (cut.num_frames + 1) <= self.max_cells
+                for cut, own in zip(cuts, units)
+            ]
+            long += [_alone(number, cut) for cut, fits in zip(cuts, small) if not fits]
+            cuts = [cut for cut, fits in zip(cuts, small) if fits]
+            units = [own for own, fits in zip(units, small) if fits]
+            if not cuts:
+                continue
             graphs, single = compiler.compile(units), None
             if isinstance(compiler, SeparateCompiler):
                 single = compiler.single.compile(units)
-            cuts = list(cuts)
-            for part in plan_batches([cut.num_frames for cut in cuts], graphs):
+            num_arcs = arc_row_splits(graphs).diff()
+            cells = num_arcs * (torch.tensor([cut.num_frames for cut in cuts]) + 1)
+            fitting = (cells <= self.max_cells).nonzero().flatten().tolist()
+            long += [_alone(number, cut) for i, cut in enumerate(cuts) if i not in set(fitting)]
+            lengths = [cuts[i].num_frames for i in fitting]
+            for part in plan_batches(lengths, num_arcs[fitting], self.max_cells):
+                part = [fitting[i] for i in part]
                 index = torch.tensor(part, dtype=torch.int32)
-                self.origin.append(number)
                 self.batches.append(
-                    (
+                    SearchBatch(
+                        number,
                         CutSet.from_cuts(cuts[i] for i in part),
                         k2.index_fsa(graphs, index),
                         None if single is None else k2.index_fsa(single, index),
                     )
                 )
+        self.batches += long
 
     def run(
         self,
@@ -245,11 +313,11 @@ class EStep:
         """
         found = FoundPaths()
         batches = self.left(passes or Passes(), found, description)
-        for graphs, emissions in self.scores(model, decoding, device, units, batches):
-            found.value.update(zip(emissions.names, best_path(graphs, emissions)))
+        for name, answer in self.answers(model, decoding, device, Wanted(), units, batches):
+            found.value[name] = answer.spans
         paths: list[dict[str, list[UnitSpan]]] = [{} for _ in self.cuts]
-        for (cuts, _, _), number in zip(self.batches, self.origin):
-            paths[number].update((cut.id, found.value[cut.id]) for cut in cuts)
+        for batch in self.batches:
+            paths[batch.number].update((cut.id, found.value[cut.id]) for cut in batch.cuts)
         if self.shared:
             paths = distributed.interleave(distributed.gather(paths))
         spans: dict[str, list[UnitSpan]] = {}
@@ -262,11 +330,11 @@ class EStep:
             num_flagged += sum(span.mispronounced for span in found)
         return EStepResult(spans, total / max(num_frames, 1), num_flagged / max(num_units, 1))
 
-    def left(self, passes: Passes, gathered: Gathered, description: str) -> Iterator[Batch]:
+    def left(self, passes: Passes, gathered: Gathered, description: str) -> Iterator[SearchBatch]:
         """The batches that a pass has not done yet, with a progress bar of frames."""
 
-        def num_frames(batch: Batch) -> int:
-            return sum(cut.num_frames for cut in batch[0])
+        def num_frames(batch: SearchBatch) -> int:
+            return sum(cut.num_frames for cut in batch.cuts)
 
         rounds = 0
         if self.shared:
@@ -274,62 +342,236 @@ class EStep:
         total = sum(map(num_frames, self.batches))
         return passes.over(self.batches, gathered, description, "frame", total, num_frames, rounds)
 
-    def localize(
+    def answers(
         self,
         model: MlVae,
         decoding: Decoding,
         device: torch.device,
-        batches: Iterable[Batch] | None = None,
-    ) -> Iterator[tuple[str, list[UnitSpan], UnitPosteriors]]:
-        """Best path and unit posteriors of each cut; no spans where a cut is too short."""
-        for graphs, emissions in self.scores(model, decoding, device, batches=batches):
-            yield from zip(
-                emissions.names, best_path(graphs, emissions), posteriors(graphs, emissions)
-            )
+        wanted: Wanted,
+        units: UnitSource | None = None,
+        batches: Iterable[SearchBatch] | None = None,
+    ) -> Iterator[tuple[str, Answer]]:
+        """Search all cuts, or those of some batches; one without a path has no spans.
+
+        Args:
+            model: as in :meth:`run`, and so are the others.
+            decoding: how posteriors become scores.
+            device: where to run.
+            wanted: what is asked besides best paths.
+            units: gives the posteriors of units.
+            batches: those to search; None: all.
+
+        Yields:
+            The id of a cut, and the answer.
+        """
+        with _evaluating(model):
+            for batch in self.batches if batches is None else batches:
+                if batch.graphs is None:
+                    for cut in batch.cuts:
+                        with torch.no_grad():
+                            found = self._search_long(cut, model, decoding, device, wanted, units)
+                        yield cut.id, found or Answer([])
+                else:
+                    emissions = self._scores(batch, model, decoding, device, units)
+                    yield from zip(emissions.names, answers_of(batch.graphs, emissions, wanted))
 
     def scores(
+        self, model: MlVae, decoding: Decoding, device: torch.device
+    ) -> Iterator[tuple[k2.Fsa, Emissions]]:
+        """Graphs and emissions of batches that are searched whole; arguments as in :meth:`run`."""
+        with _evaluating(model):
+            for batch in self.batches:
+                if batch.graphs is not None:
+                    yield batch.graphs, self._scores(batch, model, decoding, device, None)
+
+    @torch.no_grad()
+    def _scores(
         self,
+        batch: SearchBatch,
         model: MlVae,
         decoding: Decoding,
         device: torch.device,
-        units: UnitSource | None = None,
-        batches: Iterable[Batch] | None = None,
-    ) -> Iterator[tuple[k2.Fsa, Emissions]]:
-        """Graphs and emissions of each batch, or of those given; arguments as in :meth:`run`."""
-        was_training = model.training
-        model.eval()
-        try:
-            for cuts, graphs, single in self.batches if batches is None else batches:
-                batch = self.dataset[cuts]
-                num_frames = batch["num_frames"]
-                with torch.no_grad():
-                    features, lengths = batch["features"].to(device), num_frames.to(device)
-                    given = None
-                    if units is not None:
-                        given = units(batch["cut_ids"], model.scale(features), lengths)
-                    found = model(features, lengths, given)
-                    correctness = found.correctness
-                    if not decoding.use_correctness:
-                        correctness = model.log_correctness.expand_as(correctness)
-                    common = {
-                        "log_prior": model.log_prior,
-                        "acoustic_scale": decoding.acoustic_scale,
-                        "names": batch["cut_ids"],
-                    }
-                    boundary = found.boundary
-                    if single is not None:
-                        first = self.compiler.single.emissions(
-                            found.units, num_frames, log_boundary=boundary, **common
-                        )
-                        fixed = self.compiler.fix_boundaries(single, first, boundary.shape[1])
-                        boundary = fixed.to(boundary)
-                    emissions = self.compiler.emissions(
-                        found.units,
-                        num_frames,
-                        log_boundary=boundary,
-                        log_correctness=correctness,
-                        **common,
+        units: UnitSource | None,
+    ) -> Emissions:
+        """Scores of a batch that is searched whole."""
+        data = self.dataset[batch.cuts]
+        num_frames, names = data["num_frames"], data["cut_ids"]
+        features, lengths = data["features"].to(device), num_frames.to(device)
+        given = None
+        if units is not None:
+            whole = map(Section, names, [0] * len(names), lengths.tolist())
+            given = units(list(whole), model.scale(features), lengths)
+        found = model(features, lengths, given)
+        return self._emissions(model, decoding, found, num_frames, names, batch.single)
+
+    def _emissions(
+        self,
+        model: MlVae,
+        decoding: Decoding,
+        found: Posteriors,
+        num_frames: torch.Tensor,
+        names: Sequence[str],
+        single: k2.Fsa | None,
+    ) -> Emissions:
+        """Scores of a batch; ``single`` are its graphs for topology ``separate``."""
+        correctness = found.correctness
+        if not decoding.use_correctness:
+            correctness = model.log_correctness.expand_as(correctness)
+        common = {
+            "log_prior": model.log_prior,
+            "acoustic_scale": decoding.acoustic_scale,
+            "names": names,
+        }
+        boundary = found.boundary
+        if single is not None:
+            first = self.compiler.single.emissions(
+                found.units, num_frames, log_boundary=boundary, **common
+            )
+            fixed = self.compiler.fix_boundaries(single, first, boundary.shape[1])
+            boundary = fixed.to(boundary)
+        return self.compiler.emissions(
+            found.units, num_frames, log_boundary=boundary, log_correctness=correctness, **common
+        )
+
+    def _search_long(
+        self,
+        cut: Cut,
+        model: MlVae,
+        decoding: Decoding,
+        device: torch.device,
+        wanted: Wanted,
+        units: UnitSource | None,
+    ) -> Answer | None:
+        """Search a cut in stretches; None where it cannot be aligned, or has no path."""
+        table, others = self.dataset.table, self.other_units
+        words = cut_pronunciations(cut, table, None if others is None else others[cut.id])
+        found = self._posteriors_of(cut, model, device, units)
+        size = found.units.shape[0]
+        times = word_times(cut, table) if has_tier(cut, "fa") else _times(model, words, found)
+        if times is None:
+            return None
+
+        def search(stretches: Sequence[Stretch]) -> list[Answer]:
+            answers: list[Answer] = []
+            for some in groups(stretches, self.max_frames):
+                answers += self._search_some(cut, words, found, some, model, decoding, wanted)
+            return answers
+
+        some_words = words[:SOME_WORDS]
+        num_arcs = compile_words(self.compiler, [some_words]).num_arcs
+        num_arcs *= _slots_of(words) / _slots_of(some_words)
+        most = stretch_size(int(num_arcs * (size + 1)), size, self.max_cells, STRETCH)
+        return searched(words, times, size, search, most, min(SEAM, most // 2))
+
+    def _search_some(
+        self,
+        cut: Cut,
+        words: Words,
+        found: Posteriors,
+        stretches: Sequence[Stretch],
+        model: MlVae,
+        decoding: Decoding,
+        wanted: Wanted,
+    ) -> list[Answer]:
+        """Search stretches of a cut, of which ``found`` are the posteriors, (T, C) each."""
+        batch = [words[one.first_word : one.end_word] for one in stretches]
+        graphs, single = compile_words(self.compiler, batch), None
+        if isinstance(self.compiler, SeparateCompiler):
+            single = compile_words(self.compiler.single, batch)
+        lengths = torch.tensor([one.end - one.begin for one in stretches])
+        num_arcs = arc_row_splits(graphs).diff()
+        answers = [Answer([]) for _ in stretches]
+        # One that is still too large is one long word, and has no answer.
+        fitting = (num_arcs * (lengths + 1) <= self.max_cells).nonzero().flatten().tolist()
+        for part in plan_batches(lengths[fitting], num_arcs[fitting], self.max_cells):
+            part = [fitting[i] for i in part]
+            some = [stretches[i] for i in part]
+            names = [f"{cut.id} [frames {one.begin} to {one.end}]" for one in some]
+            index = torch.tensor(part, dtype=torch.int32)
+            emissions = self._emissions(
+                model,
+                decoding,
+                Posteriors(
+                    *(
+                        pad_sequence([values[one.begin : one.end] for one in some], True)
+                        for values in (found.units, found.boundary, found.correctness)
                     )
-                yield graphs, emissions
-        finally:
-            model.train(was_training)
+                ),
+                lengths[part],
+                names,
+                None if single is None else k2.index_fsa(single, index),
+            )
+            own = answers_of(k2.index_fsa(graphs, index), emissions, wanted)
+            for place, answer in zip(part, own):
+                answers[place] = answer
+        return answers
+
+    def _posteriors_of(
+        self, cut: Cut, model: MlVae, device: torch.device, units: UnitSource | None
+    ) -> Posteriors:
+        """What the networks say of a long cut, (T, C) each; see :mod:`mlvae.em.sections`."""
+        num_frames = len(self.dataset.features(cut))
+        inner = sections(cut.id, num_frames)
+        found: list[Posteriors] = []
+        for begin in range(0, len(inner), SECTIONS_AT_ONCE):
+            some = inner[begin : begin + SECTIONS_AT_ONCE]
+            seen = [
+                Section(
+                    cut.id,
+                    max(one.begin - NETWORK_MARGIN, 0),
+                    min(one.end + NETWORK_MARGIN, num_frames),
+                )
+                for one in some
+            ]
+            features, lengths = section_features(self.dataset, [(cut, one) for one in seen])
+            features, lengths = features.to(device), lengths.to(device)
+            given = None if units is None else units(seen, model.scale(features), lengths)
+            of_batch = model(features, lengths, given)
+            for row, (one, outer) in enumerate(zip(some, seen)):
+                own = slice(one.begin - outer.begin, one.end - outer.begin)
+                found.append(
+                    Posteriors(
+                        of_batch.units[row, own],
+                        of_batch.boundary[row, own],
+                        of_batch.correctness[row, own],
+                    )
+                )
+        columns = zip(*((one.units, one.boundary, one.correctness) for one in found))
+        return Posteriors(*map(torch.cat, columns))
+
+
+def _alone(number: int, cut: Cut) -> SearchBatch:
+    """A cut that is searched in stretches."""
+    return SearchBatch(number, CutSet.from_cuts([cut]))
+
+
+def _slots_of(units: Sequence) -> int:
+    """Slots of one utterance, as MlFsaCompiler.compile reads it."""
+    return sum(1 if isinstance(unit, int) else num_slots(unit) for unit in units)
+
+
+@contextlib.contextmanager
+def _evaluating(model: MlVae) -> Iterator[None]:
+    """The model in evaluation mode, and back."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
+
+
+def _times(model: MlVae, words: Words, found: Posteriors) -> list[WordTime] | None:
+    """Where words lie by the model itself, for a cut that was not aligned before."""
+    single = MlFsaCompiler(model.num_units, "single", model.states_per_unit, model.silence)
+
+    def emissions_of(begin: int, end: int, rate: float) -> Emissions:
+        starts = torch.tensor([1 - rate, rate]).log().expand(1, end - begin, 2)
+        return single.emissions(
+            found.units[None, begin:end],
+            torch.tensor([end - begin]),
+            log_prior=model.log_prior,
+            log_boundary=starts.to(found.units),
+        )
+
+    return locate(words, len(found.units), single, emissions_of)

@@ -99,10 +99,12 @@ def pack_spans(spans: Mapping[str, Sequence[UnitSpan]], cut_ids: Sequence[str]) 
 def unpack_spans(table: torch.Tensor, cut_ids: Sequence[str]) -> dict[str, list[UnitSpan]]:
     """What :func:`pack_spans` packed, scores left out."""
     spans: dict[str, list[UnitSpan]] = {cut_id: [] for cut_id in cut_ids}
+    num_units = dict.fromkeys(cut_ids, 0)
     for index, unit, start, end, kind_id, heard in table.tolist():
         mine, kind = spans[cut_ids[index]], KIND_NAMES[kind_id]
         wrong = kind == "unit" and heard != unit
-        place = sum(span.kind == "unit" for span in mine) if kind == "unit" else -1
+        place = num_units[cut_ids[index]] if kind == "unit" else -1
+        num_units[cut_ids[index]] += kind == "unit"
         mine.append(UnitSpan(place, unit, start, end, kind, wrong, heard, 0.0, place, place))
     return spans
 

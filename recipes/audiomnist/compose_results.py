@@ -26,7 +26,7 @@ from mlvae.report.results import (
 from mlvae.stage import log
 
 HERE = Path(__file__).resolve().parent
-PARTS = ("seeds", "correctness", "estep", "competitors")
+PARTS = ("seeds", "correctness", "estep", "competitors", "length")
 COMMAND = "recipes/audiomnist/results.sh --corpus-dir /path/to/fsdd"
 
 

@@ -9,6 +9,7 @@
 #   espeak       run.sh as it is without options: synthetic speech
 #   estep        what an E-step costs
 #   competitors  what competitors cost in it
+#   length       what a recording costs by its length
 #   compose      RESULTS.md out of what the others left
 #
 # A part leaves a record in EXP_DIR/results when it is done. It is not done again while its record is
@@ -20,7 +21,7 @@ set -euo pipefail
 
 # begin options
 corpus_dir=           # folder of FSDD (default: it is downloaded)
-parts="fsdd seeds correctness speaker variants espeak estep competitors compose"  # those to do
+parts="fsdd seeds correctness speaker variants espeak estep competitors length compose"  # those to do
 num_utterances=3000   # to build from FSDD
 config=small          # a file of conf, without .yaml
 systems="fa two-pass-fa w2v-ctc ml-vae ml-vae-rl ablation-1 ablation-2 ablation-3 ml-vae-sub"  # of part fsdd
@@ -46,7 +47,7 @@ source "$root/local/environment.sh"
 # shellcheck source=local/parse_options.sh
 source "$root/local/parse_options.sh"
 
-known_parts="fsdd seeds correctness speaker variants espeak estep competitors compose"
+known_parts="fsdd seeds correctness speaker variants espeak estep competitors length compose"
 corpus_in_words=/path/to/fsdd
 [[ $seeds =~ ^[0-9\ ]*$ ]] || usage_error "--seeds must be whole numbers, not '$seeds'"
 read -r first second rest <<<"$seed_systems"
@@ -115,6 +116,11 @@ fi
 if wants competitors; then
   run_part competitors "$records/competitors-table.txt" "$python" "$root/benchmarks/competitors.py" \
     --num-utterances 32 --repeats 5
+fi
+
+if wants length; then
+  run_part length "$records/length-table.txt" "$python" "$root/benchmarks/length.py" \
+    ${corpus_dir:+--corpus-dir "$corpus_dir"}
 fi
 
 if wants compose; then

@@ -12,10 +12,10 @@ from lhotse import CutSet
 
 from mlvae.align import AlignConfig, Aligner
 from mlvae.baselines.two_pass import TwoPassConfig, TwoPassFa, load_two_pass, train_two_pass
-from mlvae.data.dataset import make_sampler
 from mlvae.fsa import best_path, unit_loop
 from mlvae.nn import NarrowAcousticModelConfig
 from mlvae.tiers import NOTHING_HEARD, tier
+from tests.em.long import page
 from tests.em.tiny import CPU, NUM_FEATURES, TABLE, dataset, make_cut, spoken_cuts
 
 ALIGN = AlignConfig(
@@ -99,8 +99,8 @@ def test_the_second_pass_finds_the_times_of_the_first(trained):
     cuts = spoken_cuts(12, seed=3)[0]
     system = load(trained[0], cuts)
     first = {}
-    batches = make_sampler(cuts, 20000, shuffle=False)
-    for emissions in system.emissions(batches, dataset()):
+    for batch in system.batches(cuts):
+        emissions = system.emissions(batch, dataset())
         loops = unit_loop(emissions.layout, len(emissions.names), system.insertion_score)
         for name, spans in zip(emissions.names, best_path(loops, emissions)):
             first[name] = [(TABLE.symbols[s.unit], s.start, s.end) for s in spans]
@@ -160,3 +160,18 @@ def test_what_is_missing_or_does_not_fit_is_named(trained, tmp_path):
         train(cuts, trained[0].parent, align=other)
     with pytest.raises(ValueError, match="steps must be a whole number from 1 to .*, not 0"):
         TwoPassConfig(steps=0)
+
+
+def test_a_long_recording_is_recognised_in_sections_as_it_would_be_whole(trained, monkeypatch):
+    monkeypatch.setattr("mlvae.baselines.two_pass.SECTION", 400)
+    monkeypatch.setattr("mlvae.baselines.two_pass.OVERLAP", 60)
+    cuts = CutSet.from_cuts([page("long", 250, 5, pause_rate=0.0)[0], *spoken_cuts(3, seed=3)[0]])
+    system = load(trained[0], cuts)
+    whole = system.recognize(cuts, dataset())
+    system.aligner.max_cells = 20_000
+    parts = [section.cut_id for batch in system.batches(cuts) for _, section in batch]
+    assert parts.count("long") > 3
+    assert system.recognize(cuts, dataset()) == whole
+    assert len(whole["long"]) > 200
+    found, short = system.localize(cuts, dataset())
+    assert short == [] and len(found) == len(cuts)

@@ -18,6 +18,7 @@ from mlvae.em import Decoding, EStep, TrainConfig, Trainer
 from mlvae.em.checkpoint import read_metadata
 from mlvae.em.crossfit import CrossFitted, assign_folds, folds_of_frames, groups_of_units
 from mlvae.em.epochs import Learner
+from mlvae.em.sections import Section
 from mlvae.em.settings import CrossFitConfig
 from mlvae.fsa import UnitSpan
 from mlvae.nn import MlVae
@@ -151,7 +152,8 @@ def test_each_frame_is_judged_by_the_estimator_of_its_fold_without_the_generator
     some = list(cuts[0])[:3]
     features = torch.randn(3, 40, NUM_FEATURES)
     lengths = torch.tensor([cut.num_frames for cut in some])
-    found = algorithm.unit_posteriors([cut.id for cut in some], features, lengths)
+    whole = [Section(cut.id, 0, cut.num_frames) for cut in some]
+    found = algorithm.unit_posteriors(whole, features, lengths)
     seen = set()
     for row, cut in enumerate(some):
         for frame, fold in enumerate(algorithm.fold_of_frame[cut.id].tolist()):

@@ -11,6 +11,7 @@ from lhotse import CutSet
 
 from mlvae.em import Decoding, EStep
 from mlvae.em.estep import search_compiler
+from mlvae.em.stretches import Wanted
 from mlvae.localize import localize
 from mlvae.tiers import tier
 from tests.em.test_estep import (
@@ -72,9 +73,9 @@ def test_against_the_equations_of_the_appendix(seed, scale):
     spans = estep.run(model, decoding, CPU).spans["x"]
     assert edges(spans) == expected_edges
     assert [span.mispronounced for span in spans] == flags
-    ((name, spans, found),) = estep.localize(model, decoding, CPU)
-    assert edges(spans) == expected_edges
-    assert found.mispronounced.tolist() == pytest.approx(rates, rel=1e-3, abs=1e-4)
+    ((name, answer),) = estep.answers(model, decoding, CPU, Wanted(posteriors=True))
+    assert edges(answer.spans) == expected_edges
+    assert answer.posteriors.mispronounced.tolist() == pytest.approx(rates, rel=1e-3, abs=1e-4)
 
 
 def test_the_cases_tell_the_two_systems_apart():

@@ -12,8 +12,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import mlvae.em.epochs
 import mlvae.em.trainer
-from mlvae.data.dataset import UnitDataset
 from mlvae.em import Decoding, TrainConfig
+from mlvae.em.batches import TrainingBatches
 from mlvae.em.checkpoint import read_metadata
 from mlvae.em.estep import EStep, EStepResult
 from mlvae.em.targets import changed_frames, frame_targets
@@ -143,14 +143,14 @@ def test_pseudo_labels_are_those_of_the_alignment_and_pi_that_of_the_search(
     for name in ("estimator_loss", "boundary_loss", "generator_loss"):
         monkeypatch.setattr(mlvae.em.epochs, name, noting(name))
     names = []
-    original = UnitDataset.__getitem__
+    original = TrainingBatches.epoch
 
-    def batch_of(self, batch):
-        result = original(self, batch)
-        names.append(result["cut_ids"])
-        return result
+    def epoch_of(self, *args):
+        for batch in original(self, *args):
+            names.append(batch.cut_ids)
+            yield batch
 
-    monkeypatch.setattr(UnitDataset, "__getitem__", batch_of)
+    monkeypatch.setattr(TrainingBatches, "epoch", epoch_of)
     algorithm.train_estimator(0)
     algorithm.train_boundary(1, algorithm.aligned)
     algorithm.train_generator(2, EStepResult(found, 0.0, 0.0))

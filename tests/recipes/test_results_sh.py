@@ -105,6 +105,7 @@ def test_every_part_is_run_and_recorded(results):
         f"run.sh {folders} --device auto",
         "./benchmarks/estep.py --threads 2 --repeats 40",
         "./benchmarks/competitors.py --num-utterances 32 --repeats 5",
+        "./benchmarks/length.py --corpus-dir my digits",
         "./recipes/audiomnist/compose_results.py --exp-dir exp --config small --speaker theo "
         "--seeds 0 1 2 --variants paper --out ./recipes/audiomnist/RESULTS.md --command "
         "recipes/audiomnist/results.sh --corpus-dir /path/to/fsdd --variants paper",
