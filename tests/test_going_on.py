@@ -6,16 +6,18 @@ from dataclasses import replace
 
 import pytest
 import torch
+from lhotse import CutSet
 from safetensors.torch import load_file
 
 import tests.baselines.sounds as sounds
-from mlvae.align import Aligner
+from mlvae.align import MAX_CELLS_WHOLE, Aligner
 from mlvae.baselines.two_pass import TwoPassConfig, load_two_pass, train_two_pass
 from mlvae.baselines.w2v_ctc import load_w2v
 from mlvae.baselines.w2v_train import train_w2v
 from mlvae.em.checkpoint import keep_passes
 from mlvae.systems import load_localizers, train_system
 from tests.baselines.test_w2v_ctc import RANDOM
+from tests.em.long import page
 from tests.em.tiny import CPU, NUM_FEATURES, TABLE, dataset, spoken_cuts
 from tests.em.trainers import Killer, figures, until_done
 from tests.test_systems import CONFIG
@@ -78,13 +80,23 @@ def compare(run, tmp_path, monkeypatch, every: int, between: int) -> None:
         assert all(mine[key].equal(theirs[key]) for key in mine), path
 
 
-def test_the_aligner(cuts, tmp_path, monkeypatch):
+@pytest.mark.parametrize("long", [0, 2])
+def test_the_aligner(cuts, tmp_path, monkeypatch, long):
+    """Some recordings are searched in stretches, which follow what the round before found."""
+    monkeypatch.setattr("mlvae.align.FLAT_FRAMES", 200)
+    cuts = [
+        CutSet.from_cuts([*part, *(page(f"long{n}", 40, n)[0] for n in range(long))])
+        for part in cuts
+    ]
+
     def align(folder):
-        aligner = Aligner(NUM_FEATURES, len(TABLE), True, ALIGN, CPU)
+        cells = 20_000 if long else MAX_CELLS_WHOLE
+        aligner = Aligner(NUM_FEATURES, len(TABLE), True, ALIGN, CPU, cells)
         training = aligner.train(cuts[0], dataset(), 3, folder / "checkpoint.safetensors")
         aligned = [aligner.align(part, dataset(), aligner.passes) for part in cuts]
         aligner.save(folder / "model.safetensors")
         (folder / "checkpoint.safetensors").unlink(missing_ok=True)
+        assert all(len(found) == len(part) for (found, _), part in zip(aligned, cuts))
         return figures(training), [[c.to_dict()["supervisions"] for c in a] for a, _ in aligned]
 
     def run(folder):
