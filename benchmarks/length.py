@@ -172,7 +172,8 @@ def prepare(speech: Speech, lengths: Sequence[int], num_train: int, seed: int, w
 
     def cut_of(name: str, num_frames: int | None, num_digits: int) -> MonoCut:
         samples, said = speech.utterance(num_frames, num_digits, rng)
-        return make_cut(name, extractor.extract(samples, RATE), written(said), work / "features")
+        features = extractor.extract(samples, RATE)
+        return make_cut(name, features - features.mean(0), written(said), work / "features")
 
     for split, count in (("train", num_train), ("valid", max(num_train // 10, 2))):
         cuts = [cut_of(f"{split}{number}", None, 5) for number in range(count)]
