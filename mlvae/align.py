@@ -54,6 +54,7 @@ from mlvae.em.stretches import (
     searched,
     stretch_size,
     times_of_answer,
+    word_times,
 )
 from mlvae.em.targets import items_of_spans
 from mlvae.fsa import (
@@ -73,7 +74,7 @@ from mlvae.pronunciations import (
     spoken_differs,
 )
 from mlvae.stage import log
-from mlvae.tiers import with_tiers
+from mlvae.tiers import has_tier, with_tiers
 
 #: Largest search of a whole recording, in cells (arcs x frames): about 1 GB.
 MAX_CELLS_WHOLE = 5 * MAX_CELLS
@@ -227,7 +228,8 @@ class Aligner:
         than the canonical ones also has ``fa_spoken``, see :mod:`mlvae.pronunciations`.
 
         Args:
-            cuts: cuts with features and canonical units.
+            cuts: cuts with features and canonical units. A long one that has the tier already is
+                searched where that has its words, roughly; another one is read from its beginning.
             dataset: gives features and units.
             passes: what an earlier run has done; None: nothing.
 
@@ -348,6 +350,9 @@ class Aligner:
 
     def _read(self, cut: Cut, dataset: UnitDataset) -> Answer | None:
         """The alignment of a long cut; None where it has no path."""
+        if has_tier(cut, "fa"):
+            times = word_times(cut, dataset.table)
+            return self._search_long(cut, dataset, times, *SURE, Wanted())
         words = cut_pronunciations(cut, dataset.table)
         features = dataset.features(cut)
 

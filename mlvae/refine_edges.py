@@ -75,11 +75,15 @@ class _Sound:
 
     Attributes:
         symbol: what was heard; the canonical one of a unit that was left out.
+        start: where it lies up to now, in seconds.
+        duration: the same.
         unit: which of the cut's canonical units it is; None where it is none.
         left_out: whether nothing was heard of it.
     """
 
     symbol: str
+    start: float
+    duration: float
     unit: int | None
     left_out: bool
 
@@ -89,25 +93,30 @@ def _sounds(cut: Cut, units: Sequence[int | None] | None) -> list[_Sound]:
     of_units = []
     for number, (unit, heard) in enumerate(zip(tier(cut, "mlvae"), tier(cut, "mlvae_heard"))):
         left_out = heard.symbol == NOTHING_HEARD
-        of_units.append(_Sound(unit.symbol if left_out else heard.symbol, number, left_out))
+        symbol = unit.symbol if left_out else heard.symbol
+        of_units.append(_Sound(symbol, unit.start, unit.duration, number, left_out))
     if not has_tier(cut, SPOKEN):
         return of_units
     left_out = [number is not None and of_units[number].left_out for number in units or ()]
-    spoken = [item.symbol for item in tier(cut, SPOKEN)]
+    spoken = tier(cut, SPOKEN)
     if len(spoken) != left_out.count(False):
         raise ValueError(
             f"{cut.id}: {len(spoken)} sounds in {SPOKEN}, units are known of "
             f"{left_out.count(False)}"
         )
-    symbols = iter(spoken)
+    items = iter(spoken)
     return [
-        of_units[number] if skipped else _Sound(next(symbols), number, False)
+        of_units[number] if skipped else _sound_of(next(items), number)
         for number, skipped in zip(units or (), left_out)
     ]
 
 
+def _sound_of(item: AlignmentItem, unit: int | None) -> _Sound:
+    return _Sound(item.symbol, item.start, item.duration, unit, False)
+
+
 def _with_sounds(cut: Cut, sounds: Sequence[_Sound]) -> Cut:
-    """A copy whose canonical units are the sounds, in their words."""
+    """A copy whose canonical units are the sounds, in their words; ``fa`` is where they lie."""
     word_of = units_of_words(cut)
     words = None
     if word_of is not None:
@@ -116,7 +125,9 @@ def _with_sounds(cut: Cut, sounds: Sequence[_Sound]) -> Cut:
         for sound in sounds:
             last = last if sound.unit is None else word_of[sound.unit]
             words.append(last)
-    return with_units(cut, [sound.symbol for sound in sounds], words)
+    copy = with_units(cut, [sound.symbol for sound in sounds], words)
+    items = [AlignmentItem(sound.symbol, sound.start, sound.duration) for sound in sounds]
+    return with_tiers(copy, {"fa": items})
 
 
 def _moved(cut: Cut, sounds: Sequence[_Sound], times: Sequence[AlignmentItem]) -> Cut:

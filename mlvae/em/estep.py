@@ -21,7 +21,7 @@ from mlvae.bounds import CountOrNone, Positive, Rate, Settings
 from mlvae.data.dataset import UnitDataset, make_sampler
 from mlvae.em import distributed
 from mlvae.em.passes import Gathered, Passes
-from mlvae.em.sections import NETWORK_MARGIN, Section, section_features, sections
+from mlvae.em.sections import NETWORK_MARGIN, Section, sections
 from mlvae.em.stretches import (
     Answer,
     Stretch,
@@ -510,7 +510,8 @@ class EStep:
         self, cut: Cut, model: MlVae, device: torch.device, units: UnitSource | None
     ) -> Posteriors:
         """What the networks say of a long cut, (T, C) each; see :mod:`mlvae.em.sections`."""
-        num_frames = len(self.dataset.features(cut))
+        whole = self.dataset.features(cut)
+        num_frames = len(whole)
         inner = sections(cut.id, num_frames)
         found: list[Posteriors] = []
         for begin in range(0, len(inner), SECTIONS_AT_ONCE):
@@ -523,8 +524,8 @@ class EStep:
                 )
                 for one in some
             ]
-            features, lengths = section_features(self.dataset, [(cut, one) for one in seen])
-            features, lengths = features.to(device), lengths.to(device)
+            features = pad_sequence([whole[one.begin : one.end] for one in seen], True).to(device)
+            lengths = torch.tensor([one.end - one.begin for one in seen], device=device)
             given = None if units is None else units(seen, model.scale(features), lengths)
             of_batch = model(features, lengths, given)
             for row, (one, outer) in enumerate(zip(some, seen)):

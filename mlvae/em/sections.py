@@ -65,7 +65,9 @@ def section_features(
     dataset: UnitDataset, parts: Sequence[tuple[Cut, Section]]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Features (B, T, F) of sections of cuts, zero in padding, and their lengths, int64 (B,)."""
-    features = [dataset.features(cut)[section.begin : section.end] for cut, section in parts]
+    cuts = {cut.id: cut for cut, _ in parts}
+    whole = {cut_id: dataset.features(cut) for cut_id, cut in cuts.items()}  # each is read once
+    features = [whole[cut.id][section.begin : section.end] for cut, section in parts]
     lengths = torch.tensor([len(matrix) for matrix in features], dtype=torch.int64)
     return torch.nn.utils.rnn.pad_sequence(features, batch_first=True), lengths
 
