@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -48,9 +49,10 @@ class Answering:
 
     def __call__(self) -> int:
         main = load_script("local/localize.py")
-        main.__globals__["SYSTEMS"] = {"quick": SimpleNamespace(load=self._load)}
-        main.__globals__["check_systems"] = lambda names: None
-        main.__globals__["load_config"] = lambda path: SimpleNamespace(deltas=False)
+        names = inspect.unwrap(main).__globals__
+        names["SYSTEMS"] = {"quick": SimpleNamespace(load=self._load)}
+        names["check_systems"] = lambda names: None
+        names["load_config"] = lambda path: SimpleNamespace(deltas=False)
         command = ["--data-dir", self.data, "--exp-dir", self.exp, "--config", "conf.yaml"]
         return main([*map(str, command), "--systems", "quick", "--device", "cpu"])
 

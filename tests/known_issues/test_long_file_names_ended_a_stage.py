@@ -17,7 +17,7 @@ from mlvae.data.mismatch import build_mismatch_corpus
 from mlvae.made import MAX_NAME, path_of_id
 from tests.answering import Answering
 from tests.data.conftest import digit_clips, digits, options  # noqa: F401
-from tests.recipes.conftest import denormal_numbers, scripts_find_each_other  # noqa: F401
+from tests.recipes.conftest import scripts_find_each_other  # noqa: F401
 
 LONG = {"letters": "a" * 240, "umlauts": "ä" * 125, "longest": "b" * 251, "script": "語" * 83}
 
