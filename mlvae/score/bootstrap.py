@@ -159,8 +159,8 @@ def bootstrap_intervals(
 
     def statistic(drawn: np.ndarray, axis: int) -> np.ndarray:
         weights = _multiplicities(np.moveaxis(np.atleast_2d(drawn), axis, -1))
-        # One by one, so that a system has the same intervals, to the bit, beside any others: in what
-        # order a product adds depends on its shape.
+        # One by one, so that a system has the same intervals, to the bit, beside any others: the
+        # order in which a product adds depends on its shape.
         total = np.stack([weights @ own for own in sums], axis=1)  # (B, S, NUM_SUMS)
         return np.moveaxis(figures_of_sums(total), 0, -1)  # (S, 7, B)
 
