@@ -3,10 +3,11 @@
 
     python benchmarks/busy.py --threads 2
 
-A step is one of the phoneme estimator of recipes/audiomnist/conf/small.yaml on random features. Each round measures, in turn and each in a process of its own, OpenMP threads that
-spin while they wait (OpenMP's own way) and threads that sleep (``OMP_WAIT_POLICY=passive``, as
-run.sh and the command mlvae have it), alone and beside --busy programs of which each keeps a core
-busy. What counts are the ratios of medians: other work on the machine changes from round to round.
+A step is one of the phoneme estimator of recipes/audiomnist/conf/small.yaml on random features.
+Each round measures, in turn and each in a process of its own, OpenMP threads that spin while they
+wait (OpenMP's own way) and threads that sleep (``OMP_WAIT_POLICY=passive``, as run.sh and the
+command mlvae have it), alone and beside --busy programs of which each keeps a core busy. What
+counts are the ratios of medians: other work on the machine changes from round to round.
 """
 
 from __future__ import annotations
@@ -20,8 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))  # runs without being installed
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # runs without being installed
 
 from jsonargparse import ArgumentParser
 from jsonargparse.typing import PositiveInt
@@ -29,6 +29,7 @@ from tabulate import tabulate
 
 from mlvae.program import start_program
 
+ROOT = Path(__file__).resolve().parents[1]
 POLICIES = {"spin": "", "sleep": "passive"}
 SPINNING = "while True: pass"
 

@@ -243,5 +243,6 @@ def test_silence_at_the_ends_is_in_no_unit():
         found, true = tier(cut, "fa"), tier(cut, "true")
         first_errors.append(abs(found[0].start - true[0].start))
         last_errors.append(abs(found[-1].end - true[-1].end))
-    assert np.median(first_errors) <= 0.01
-    assert np.median(last_errors) <= 0.01
+    # Within a frame, where the silences have four to eight.
+    assert np.median(first_errors) < 0.015
+    assert np.median(last_errors) < 0.015

@@ -18,10 +18,11 @@ from typing import Any
 from lhotse import MonoCut, Recording, SupervisionSegment
 from lhotse.cut import Cut
 
+from mlvae.made import MAX_NAME
 from mlvae.tiers import NOTHING_HEARD, UNKNOWN_HEARD, units_of_words
 
-#: Longest id in bytes: with ``.TextGrid`` behind it, it is a file name.
-LONGEST_ID = 255 - len(".TextGrid")
+#: Longest id in bytes. Files are named by :func:`mlvae.made.path_of_id`, which has room for more.
+LONGEST_ID = MAX_NAME
 #: Symbols with a meaning of their own, in tiers and in the unit tables that k2 and Kaldi read.
 RESERVED = {
     UNKNOWN_HEARD: "it stands for an unknown unit",
@@ -46,7 +47,7 @@ def check_id(name: str) -> None:
     _check_text("its id", name)
     if len(os.fsencode(name)) > LONGEST_ID:
         raise ValueError(
-            f"its id has {len(os.fsencode(name))} bytes, file names have room for {LONGEST_ID}"
+            f"its id has {len(os.fsencode(name))} bytes, names of files have room for {LONGEST_ID}"
         )
 
 

@@ -153,14 +153,15 @@ def bootstrap_intervals(
         raise ValueError(f"{len(utterance)} units, but {len(clusters)} with a cluster")
 
     num_clusters = int(clusters.max()) + 1
-    sums = np.zeros((num_clusters, len(outcomes), NUM_SUMS))
+    sums = np.zeros((len(outcomes), num_clusters, NUM_SUMS))
     for index, one in enumerate(outcomes):
-        np.add.at(sums[:, index], clusters, unit_sums(one))
-    sums = sums.reshape(num_clusters, -1)
+        np.add.at(sums[index], clusters, unit_sums(one))
 
     def statistic(drawn: np.ndarray, axis: int) -> np.ndarray:
         weights = _multiplicities(np.moveaxis(np.atleast_2d(drawn), axis, -1))
-        total = (weights @ sums).reshape(len(weights), len(outcomes), NUM_SUMS)
+        # One by one, so that a system has the same intervals, to the bit, beside any others: the
+        # order in which a product adds depends on its shape.
+        total = np.stack([weights @ own for own in sums], axis=1)  # (B, S, NUM_SUMS)
         return np.moveaxis(figures_of_sums(total), 0, -1)  # (S, 7, B)
 
     resamples = np.zeros((len(outcomes), len(SUM_FIGURES), 0))

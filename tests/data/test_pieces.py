@@ -8,6 +8,7 @@ from lhotse import CutSet, MonoCut, SupervisionSegment
 from mlvae.data.dataset import load_cuts
 from mlvae.data.manifests import write_json, write_manifest
 from mlvae.data.pieces import cuts_with_pieces, train_pieces, with_pieces
+from mlvae.made import Record
 from mlvae.stage import StageReport
 from mlvae.tiers import units_of_words
 from tests.data.conftest import load_script
@@ -53,7 +54,8 @@ def test_a_number_of_pieces_that_cannot_be_is_refused_in_one_line(size, reason):
     assert "\n" not in str(caught.value)
 
 
-def test_the_stage_can_be_run_again_with_another_number(tmp_path, capsys):
+def test_the_stage_can_be_run_again_with_another_number(tmp_path):
+    Record.begin(tmp_path)  # stage 1 was here
     write_json(tmp_path / "corpus.json", {"unit": "bpe"})
     for split, words in (("train", ["the", "cat"]), ("valid", ["a"]), ("test", ["zoo"])):
         cuts = [cut_of(words, split)] if split != "train" else map(cut_of, SENTENCES, "abc")

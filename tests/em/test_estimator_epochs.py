@@ -68,7 +68,7 @@ def test_the_path_score_of_the_validation_part_may_choose(cuts, tmp_path, monkey
     trainer = make_trainer(cuts, tmp_path, replace(CONFIG, iterations=4, selection="path_score"))
     score, asked = values(-3.0, -2.0, -2.5, -2.0), []
 
-    def run(model, decoding, device):
+    def run(model, decoding, device, **_):
         asked.append(trainer.valid_searches["valid"].units)
         return EStepResult({}, score(), 0.0)
 

@@ -83,7 +83,7 @@ def test_each_epoch_trains_one_module_in_the_order_of_the_algorithm(cuts, tmp_pa
     def note(target, method):
         original = getattr(target, method)
 
-        def noting(*args):
+        def noting(*args, **options):
             before = weights()
             training = []
             hooks = [
@@ -92,7 +92,7 @@ def test_each_epoch_trains_one_module_in_the_order_of_the_algorithm(cuts, tmp_pa
                 )
                 for name in ("estimator", "boundary")
             ]
-            result = original(*args)
+            result = original(*args, **options)
             for hook in hooks:
                 hook.remove()
             after = weights()

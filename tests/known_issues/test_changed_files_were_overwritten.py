@@ -34,11 +34,12 @@ def test_a_unit_table_that_was_changed(corpus, capsys):  # noqa: F811
 def test_unknown_words_that_became_a_lexicon(tmp_path):
     Record.begin(tmp_path)
     words = Counter(["zebu", "yak"])
-    assert "(also in " in l2arctic._unknown_words(words, tmp_path)
+    made_with = l2arctic.CorpusOptions(title="x")
+    assert "(also in " in l2arctic._unknown_words(words, tmp_path, made_with)
     path = tmp_path / "unknown_words.txt"
     path.write_text("yak y ae k\nzebu z iy b uw\n")
-    assert "also in" not in l2arctic._unknown_words(words, tmp_path)
-    l2arctic._write(tmp_path, l2arctic._Corpus(), l2arctic.CorpusOptions(title="x"), {})
+    assert "also in" not in l2arctic._unknown_words(words, tmp_path, made_with)
+    l2arctic._write(tmp_path, l2arctic._Corpus(), made_with, {})
     assert path.read_text() == "yak y ae k\nzebu z iy b uw\n"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from mlvae.data.dataset import load_cuts
 from tests.answering import Answering
-from tests.recipes.conftest import denormal_numbers, scripts_find_each_other  # noqa: F401
+from tests.recipes.conftest import scripts_find_each_other  # noqa: F401
 
 
 @pytest.fixture

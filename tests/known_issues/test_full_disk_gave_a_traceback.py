@@ -36,11 +36,7 @@ from tests.data.conftest import (  # noqa: F401
     load_script,
     options,
 )
-from tests.recipes.conftest import (  # noqa: F401
-    STAGES,
-    denormal_numbers,
-    scripts_find_each_other,
-)
+from tests.recipes.conftest import STAGES, scripts_find_each_other  # noqa: F401
 
 
 @contextlib.contextmanager

@@ -64,6 +64,8 @@ def test_no_utterances_are_not_the_default_number(tmp_path, monkeypatch, capsys)
 
     monkeypatch.setattr(simulate, "simulate_l2arctic", refuse)
     prepare = load_script("recipes/l2arctic/prepare.py")
-    assert prepare(["--data-dir", str(tmp_path), "--num-utterances", "0"]) == 1
+    with pytest.raises(SystemExit):
+        prepare(["--data-dir", str(tmp_path), "--num-utterances", "0"])
+    assert asked == []
     assert prepare(["--data-dir", str(tmp_path)]) == 1
-    assert asked == [0, simulate.DEFAULT_SIZE]
+    assert asked == [simulate.DEFAULT_SIZE]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 
@@ -91,7 +92,9 @@ def calls_without_encoding(tree: ast.AST) -> list[str]:
         names = {word.arg: word.value for word in call.keywords}
         name = getattr(call.func, "attr", getattr(call.func, "id", ""))
         modes = [arg.value for arg in call.args if isinstance(arg, ast.Constant)]
-        binary = any(isinstance(mode, str) and mode in ("rb", "wb", "ab") for mode in modes)
+        binary = ast.unparse(call.func) == "os.open" or any(
+            isinstance(mode, str) and re.fullmatch(r"[rwax+]+b[+]?", mode) for mode in modes
+        )
         opens = name in ("read_text", "write_text", "fdopen") or (name == "open" and not binary)
         texts = getattr(names.get("text"), "value", None) is True
         if (opens or texts) and "encoding" not in names:
@@ -110,7 +113,8 @@ def test_every_text_is_utf8():
 
 
 def test_the_search_for_encodings_finds_some():
-    text = "open(a)\nopen(a, 'rb')\np.write_text(a)\nrun(b, text=True)\nopen(a, encoding='utf-8')\n"
+    text = "open(a)\nopen(a, 'a+b')\np.write_text(a)\nrun(b, text=True)\n"
+    text += "open(a, encoding='utf-8')\nos.open(a, os.O_RDWR)\n"
     assert calls_without_encoding(ast.parse(text)) == ["1 open", "3 write_text", "4 run"]
 
 

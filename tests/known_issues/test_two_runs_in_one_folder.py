@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import os
 import signal
 import socket
@@ -145,7 +146,7 @@ def test_a_file_system_without_locks_gives_a_warning(tmp_path, monkeypatch, caps
 
 def test_of_processes_that_train_together_the_first_alone_locks(tmp_path, monkeypatch):
     main = load_script("local/train.py")
-    names = main.__globals__
+    names = inspect.unwrap(main).__globals__
     monkeypatch.setitem(names, "train_systems", lambda options, device: 0)
     words = ["--data-dir", tmp_path, "--exp-dir", tmp_path / "exp", "--config", "x.yaml"]
     words = [str(word) for word in [*words, "--device", "cpu"]]

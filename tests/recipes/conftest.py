@@ -54,12 +54,12 @@ ablation_3: {model: *model, train: *train}
 ml_vae_sub:
   model: *model
   train:
-    iterations: 8
+    iterations: 10
     max_frames: 800
     learning_rate: 1.5e-2
     topology: substitution
     states_per_unit: 2
-    relabel_after: 5
+    relabel_after: 6
     decoding: {acoustic_scale: 0.3}
   calibration: {scales: [0.1, 0.3, 1.0], max_cuts: 20}
   edges: aligner
@@ -86,7 +86,8 @@ def scripts_find_each_other():
 #: Too little to find anything.
 QUICK = (
     TINY.replace("iterations: 8", "iterations: 2")
-    .replace("relabel_after: 5", "relabel_after: 1")
+    .replace("iterations: 10", "iterations: 2")
+    .replace("relabel_after: 6", "relabel_after: 1")
     .replace("rounds: 6", "rounds: 2")
 )
 

@@ -88,7 +88,6 @@ def test_one_speaker_may_be_held_out(tmp_path):
     [
         (["--split", "speaker:nobody"], "no split 'speaker:nobody'"),
         (["--unit", "bpe", "--protocol", "annotation"], "protocol text alone"),
-        (["--num-utterances", "0"], "at least 1"),
         (["--lexicon", "nowhere.txt"], "lexicon nowhere.txt cannot be read"),
     ],
 )
