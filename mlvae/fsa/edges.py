@@ -36,8 +36,8 @@ def expected_edges(
     beam = checked_beam(output_beam)
     graphs, bare = prepared(graphs, emissions)
     unit_pos, is_start = graphs.unit_pos.cpu().long(), graphs.is_start.cpu() != 0
-    short = set(short_ones(graphs, emissions))
-    every = arc_posteriors(graphs, bare, emissions, beam)
+    short = short_ones(graphs, emissions)
+    every = arc_posteriors(bare, emissions, short, beam)
     results = []
     for index, (count, arcs) in enumerate(zip(_num_slots(graphs), every)):
         if index in short:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 import k2
 import numpy as np
@@ -31,19 +31,19 @@ def too_short(graphs: k2.Fsa, emissions: Emissions) -> list[int]:
         ValueError: as :func:`mlvae.fsa.best_path`.
     """
     check_graphs(graphs, emissions)
-    return short_ones(graphs, emissions)
+    return sorted(short_ones(graphs, emissions))
 
 
-def short_ones(graphs: k2.Fsa, emissions: Emissions) -> list[int]:
+def short_ones(graphs: k2.Fsa, emissions: Emissions) -> set[int]:
     """:func:`too_short` for graphs that have been checked."""
     fewest = _first_of_each(graphs, "min_frames")
-    return (emissions.num_frames < fewest).nonzero().flatten().tolist()
+    return set((emissions.num_frames < fewest).nonzero().flatten().tolist())
 
 
-def long_enough(graphs: k2.Fsa, emissions: Emissions) -> list[int]:
-    """Positions, in the order of the emissions, of the others."""
-    short = set(short_ones(graphs, emissions))
-    return [place for place, index in enumerate(emissions.order.tolist()) if index not in short]
+def long_enough(emissions: Emissions, short: Set[int]) -> list[int]:
+    """Positions, in the order of the emissions, of all but the ``short``."""
+    order = emissions.order.tolist()
+    return [place for place, index in enumerate(order) if index not in short]
 
 
 def check_graphs(graphs: k2.Fsa, emissions: Emissions) -> None:
@@ -77,6 +77,10 @@ def _check_sizes(graphs: k2.Fsa, emissions: Emissions) -> None:
     columns = emissions.layout.num_columns + 1
     # Rows of frames, with that of the final arc; and one more time that states are reached at.
     rows = np.maximum(frames, 1) + 1
+    longest, most_states = int(rows.max()) + 1, int(states.max())
+    largest = max(int(arcs.max()), most_states, columns)
+    if max(longest, most_states) <= UINT16_MAX and 2 * largest * longest < INT32_MAX:
+        return  # none of the numbers below is larger
     for what, number, limit in (
         ("{frames} frames", frames, UINT16_MAX - 1),
         ("a graph of {states} states", states, UINT16_MAX),
@@ -131,7 +135,7 @@ def stretches(
     bare: k2.Fsa,
     emissions: Emissions,
     positions: Sequence[int],
-    wanted: float = math.inf,
+    size: int | None = None,
     most: int = MAX_NUMBERED,
 ) -> Iterator[list[int]]:
     """Cut a batch in stretches that k2 can number, and that take little memory.
@@ -143,32 +147,37 @@ def stretches(
         bare: those of :func:`prepared`.
         emissions: of the same utterances.
         positions: increasing, in the order of the emissions, which is the longest first.
-        wanted: size of a stretch, in states x (frames + 1), which is cut off when it is reached.
+        size: of a stretch, in states x (frames + 1); they are cut as equal as can be, with this
+            size on average or less. None: no such limit.
         most: largest size with all utterances as long as the first, but for one utterance alone.
     """
     arcs, states = num_arcs_and_states(bare)
-    rows = np.maximum(emissions.num_frames[emissions.order].numpy(), 1) + 1
+    splits = emissions.row_splits.numpy()
+    rows = np.diff(splits)
+    sizes = states * rows
+    total = int(sizes[positions].sum())
+    wanted = math.inf if size is None else total / math.ceil(total / size)
     columns = emissions.layout.num_columns + 1
-    begin = (np.cumsum(rows) - rows).tolist()
-    arcs, states, rows = arcs.tolist(), states.tolist(), rows.tolist()
+    cells_of, end = (arcs * rows).tolist(), splits[1:].tolist()
+    sizes, states, rows = sizes.tolist(), states.tolist(), rows.tolist()
     part: list[int] = []
-    size, num_states, cells = 0.0, 0, 0
+    reached, num_states, cells, longest, begin = 0.0, 0, 0, 0, 0
     for position in positions:
         num_states += states[position]
-        cells += arcs[position] * rows[position]
-        if part:
-            numbered = (rows[part[0]] + 1) * num_states + 1
-            scores = columns * (begin[position] + rows[position] - begin[part[0]])
-            largest = max(numbered, cells, scores)
-            if numbered > most or largest > INT32_MAX or len(part) == UINT16_MAX:
-                yield part
-                part, size = [], 0.0
-                num_states, cells = states[position], arcs[position] * rows[position]
-        part.append(position)
-        size += states[position] * rows[position]
-        if size >= wanted:
+        cells += cells_of[position]
+        numbered = (longest + 1) * num_states + 1
+        largest = max(numbered, cells, columns * (end[position] - begin))
+        if part and (numbered > most or largest > INT32_MAX or len(part) == UINT16_MAX):
             yield part
-            part, size, num_states, cells = [], size - wanted, 0, 0
+            part, reached = [], 0.0
+            num_states, cells = states[position], cells_of[position]
+        if not part:
+            longest, begin = rows[position], end[position] - rows[position]
+        part.append(position)
+        reached += sizes[position]
+        if reached >= wanted:
+            yield part
+            part, reached, num_states, cells = [], reached - wanted, 0, 0
     if part:
         yield part
 

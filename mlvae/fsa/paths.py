@@ -7,8 +7,7 @@ as they are. k2's shortest path is only asked where there is a choice.
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, fields
 
 import k2
@@ -18,9 +17,9 @@ import torch
 from . import lattices as _lattices
 from .emissions import Emissions
 from .k2_private import RaggedArc, index_arcs, intersect_dense
-from .lattices import arc_row_splits, beams, long_enough, num_arcs_and_states, stretches
+from .lattices import arc_row_splits, beams, long_enough, stretches
 
-#: What is searched at once on CPU, in states x (frames + 1). k2 walks through all of its scores, 8
+#: What is searched at once on CPU, in states x (frames + 1), or less. k2 walks through all of its scores, 8
 #: bytes each, forwards and backwards, which is faster where they stay in the cache of the core.
 PART_SIZE = 250_000
 #: Most that a part may be larger for k2, to which all are as long as the longest.
@@ -28,7 +27,7 @@ MAX_PADDING = 4
 
 #: How many times the rounding error of a path a beam must be, so that no path is lost to it: k2
 #: compares two sums of two halves each, and those of paths not found may be somewhat worse.
-CLEARANCE = 4.0
+CLEARANCE = 6.0
 
 
 @dataclass
@@ -137,27 +136,24 @@ def search(bare: k2.Fsa, emissions: Emissions, positions: Sequence[int], beam: f
 def parts(bare: k2.Fsa, emissions: Emissions, positions: list[int]) -> Iterator[list[int]]:
     """Cut ``positions`` in stretches that are best searched one after the other."""
     if bare.device.type != "cpu":
-        yield from stretches(bare, emissions, positions)
-        return
-    _, states = num_arcs_and_states(bare)
-    sizes = states * (emissions.num_frames[emissions.order].numpy() + 1)
-    total = int(sizes[positions].sum())
-    wanted = total / math.ceil(total / PART_SIZE)
-    yield from stretches(bare, emissions, positions, wanted, MAX_PADDING * PART_SIZE)
+        return stretches(bare, emissions, positions)
+    return stretches(bare, emissions, positions, PART_SIZE, MAX_PADDING * PART_SIZE)
 
 
-def best_paths(graphs: k2.Fsa, bare: k2.Fsa, emissions: Emissions) -> tuple[list[int], Paths]:
+def best_paths(
+    bare: k2.Fsa, emissions: Emissions, short: Set[int]
+) -> tuple[list[int], Paths]:
     """Positions in the order of the emissions, and their best paths; nothing for those without.
 
     Searches with a narrow beam, and again with wider ones what came out empty or in pieces, or
     where the beam is not clear of rounding error.
 
     Args:
-        graphs: in the caller's order.
         bare: those of :func:`mlvae.fsa.lattices.prepared`.
         emissions: of the same utterances.
+        short: which are left out, those of :func:`mlvae.fsa.lattices.short_ones`.
     """
-    missing = long_enough(graphs, emissions)
+    missing = long_enough(emissions, short)
     length = emissions.num_frames[emissions.order] + 1
     positions: list[int] = []
     paths: list[Paths] = []
@@ -177,9 +173,9 @@ def best_paths(graphs: k2.Fsa, bare: k2.Fsa, emissions: Emissions) -> tuple[list
     return positions, joined(paths)
 
 
-def warn_of_short(graphs: k2.Fsa, emissions: Emissions) -> None:
+def warn_of(short: Set[int], emissions: Emissions) -> None:
     """Name utterances that are too short in a warning."""
-    for index in _lattices.short_ones(graphs, emissions):
+    for index in sorted(short):
         logging.getLogger(__name__).warning(
             "%s is too short: %d frames", emissions.names[index], emissions.num_frames[index]
         )
@@ -214,26 +210,25 @@ def _within_beam(
 
 
 def rounding_errors(paths: Paths) -> np.ndarray:
-    """How far k2's sums along each path are from the exact ones, in natural-log score, (P,).
+    """How far apart k2's sums along each path are, in natural-log score, float32 (P,).
 
-    k2 adds scores up in single precision, from the beginning and from the end, and prunes by the
-    sum of both. The error grows with the scores and with their number, most where they are alike,
-    and is measured by doing the same. Other paths of the utterance are taken to have errors as
-    large.
+    k2 adds scores up in single precision, from the beginning and from the end, and prunes each arc
+    by the sum of both, which would be the same all along a path if nothing was rounded. The error
+    grows with the scores and with their number, most where they are alike, and is measured by doing
+    the same. Other paths of the utterance are taken to have errors as large.
     """
-    errors = np.zeros(len(paths.num_arcs))
+    errors = np.zeros(len(paths.num_arcs), dtype=np.float32)
     sizes, score = paths.num_arcs.numpy(), paths.score.numpy()
-    row, frame = paths.row.numpy(), paths.frame.numpy()
     ends = np.append(0, np.cumsum(sizes))
     for first in range(0, len(sizes), 64):  # some at a time, as one may be much longer than others
         last = min(first + 64, len(sizes))
-        mine = slice(ends[first], ends[last])
-        padded = np.zeros((last - first, sizes[first:last].max()), dtype=np.float32)
-        padded[row[mine] - first, frame[mine]] = score[mine]
-        for direction in (padded, padded[:, ::-1]):
-            exact = np.cumsum(direction, axis=1, dtype=np.float64)
-            rounded = np.cumsum(direction, axis=1, dtype=np.float32)
-            errors[first:last] += np.abs(exact - rounded).max(axis=1)
+        some = sizes[first:last, None]
+        padded = np.zeros((last - first, some.max()), dtype=np.float32)
+        padded[np.arange(some.max()) < some] = score[ends[first] : ends[last]]
+        forwards = np.cumsum(padded, axis=1)
+        backwards = np.cumsum(padded[:, ::-1], axis=1)[:, ::-1]
+        through = forwards + backwards - padded  # both have counted the arc itself
+        errors[first:last] = np.abs(through - forwards[:, -1:]).max(axis=1)
     return errors
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Set
 from dataclasses import dataclass
 
 import k2
@@ -12,7 +13,7 @@ from .checks import checked_beam, checked_bool
 from .emissions import Emissions
 from .lattices import arc_row_splits, lattices, long_enough, prepared, short_ones
 from .layout import ARC_ATTRIBUTES, SKIPPED_ATTRIBUTES, SLOT_ATTRIBUTES
-from .paths import Paths, best_paths, warn_of_short
+from .paths import Paths, best_paths, warn_of
 from .spans import PathArcs, UnitSpan, spans_of_paths
 
 POSTERIOR_BEAM = 15.0
@@ -73,9 +74,10 @@ def best_path(graphs: k2.Fsa, emissions: Emissions) -> list[list[UnitSpan]]:
             is by itself too large for k2, which the message names. Batches may have any size.
     """
     graphs, bare = prepared(graphs, emissions)
-    warn_of_short(graphs, emissions)
+    short = short_ones(graphs, emissions)
+    warn_of(short, emissions)
     results: list[list[UnitSpan]] = [[] for _ in emissions.order]
-    positions, paths = best_paths(graphs, bare, emissions)
+    positions, paths = best_paths(bare, emissions, short)
     found = emissions.order[positions].tolist()
     for index, spans in zip(found, read_paths(paths, graphs, found)):
         results[index] = spans
@@ -99,11 +101,12 @@ def best_columns(graphs: k2.Fsa, emissions: Emissions) -> torch.Tensor:
         ValueError: as :func:`best_path`.
     """
     graphs, bare = prepared(graphs, emissions)
-    warn_of_short(graphs, emissions)
+    short = short_ones(graphs, emissions)
+    warn_of(short, emissions)
     layout = emissions.layout
     width = int(emissions.num_frames.max())
     result = torch.full((len(emissions.order), width), -1, dtype=torch.int64)
-    positions, paths = best_paths(graphs, bare, emissions)
+    positions, paths = best_paths(bare, emissions, short)
     emitting = paths.label != -1
     index = emissions.order[positions][paths.row[emitting]]
     result[index, paths.frame[emitting]] = layout.column_of_label(paths.label[emitting].long())
@@ -131,9 +134,9 @@ def posteriors(
     """
     beam, frames = checked_beam(output_beam), checked_bool(frames, "frames")
     graphs, bare = prepared(graphs, emissions)
-    lattice_arcs = arc_posteriors(graphs, bare, emissions, beam)
+    short = short_ones(graphs, emissions)
+    lattice_arcs = arc_posteriors(bare, emissions, short, beam)
     attribute = {name: getattr(graphs, name).cpu().long() for name in ARC_ATTRIBUTES}
-    short = set(short_ones(graphs, emissions))
     graph_splits = arc_row_splits(graphs)
     results = []
     for index, arcs in enumerate(lattice_arcs):
@@ -170,17 +173,17 @@ class LatticeArcs:
 
 
 def arc_posteriors(
-    graphs: k2.Fsa, bare: k2.Fsa, emissions: Emissions, beam: float
+    bare: k2.Fsa, emissions: Emissions, short: Set[int], beam: float
 ) -> list[LatticeArcs]:
     """Posteriors of the arcs of each utterance's lattice, in the caller's order.
 
-    An utterance that is too short, or to which only paths of score -inf are left, has no arcs.
+    An utterance that is too ``short``, or to which only paths of score -inf are left, has no arcs.
     """
     none = torch.empty(0, dtype=torch.int64)
     results = [LatticeArcs(none, none.int(), none.double())] * len(emissions.order)
     order = emissions.order.tolist()
     with torch.no_grad():
-        positions = long_enough(graphs, emissions)
+        positions = long_enough(emissions, short)
         for some, lattice in lattices(bare, emissions, positions, beam, frames=True):
             weight = lattice.get_arc_post(use_double_scores=True, log_semiring=True).exp_().cpu()
             graph_arc, frame = lattice.graph_arc.cpu().long(), lattice.frame.cpu()
@@ -215,14 +218,15 @@ def total_scores(
     """
     beam, log_semiring = checked_beam(output_beam), checked_bool(log_semiring, "log_semiring")
     graphs, bare = prepared(graphs, emissions)
+    short = short_ones(graphs, emissions)
     if log_semiring:
-        positions = long_enough(graphs, emissions)
+        positions = long_enough(emissions, short)
         every = [
             (some, lattice.get_tot_scores(log_semiring=True, use_double_scores=True))
             for some, lattice in lattices(bare, emissions, positions, beam)
         ]
     else:
-        every = [_best_scores(graphs, bare, emissions)]
+        every = [_best_scores(graphs, bare, emissions, short)]
     device, batch = bare.device, len(emissions.order)
     scores = torch.full((batch,), -math.inf, dtype=torch.float64, device=device)
     for some, found in every:
@@ -231,10 +235,10 @@ def total_scores(
 
 
 def _best_scores(
-    graphs: k2.Fsa, bare: k2.Fsa, emissions: Emissions
+    graphs: k2.Fsa, bare: k2.Fsa, emissions: Emissions, short: Set[int]
 ) -> tuple[list[int], torch.Tensor]:
     """Positions of utterances with a best path, and its score, float64, with gradients."""
-    positions, paths = best_paths(graphs, bare, emissions)
+    positions, paths = best_paths(bare, emissions, short)
     dense, device = emissions.dense.scores, bare.device
     begin = emissions.row_splits[torch.tensor(positions, dtype=torch.int64)]
     row = (begin[paths.row] + paths.frame).to(device)

@@ -48,13 +48,13 @@ def word_posteriors(
     beam = checked_beam(output_beam)
     graphs, bare = prepared(graphs, emissions)
     broken, num_words = _broken_words(graphs, words, emissions.names)
-    short, order = set(short_ones(graphs, emissions)), emissions.order.tolist()
+    short, order = short_ones(graphs, emissions), emissions.order.tolist()
     results = [
         torch.zeros(0 if index in short else count, dtype=torch.float64)
         for index, count in enumerate(num_words)
     ]
     with torch.no_grad():
-        positions = long_enough(graphs, emissions)
+        positions = long_enough(emissions, short)
         for some, lattice in lattices(bare, emissions, positions, beam):
             indices = [order[position] for position in some]
             wrong = _of_lattice(lattice, broken, max(num_words[index] for index in indices))
