@@ -205,7 +205,8 @@ class Aligner:
                     log_prior=self.model.log_prior,
                     names=batch["cut_ids"],
                 )
-            graphs = self.compiler.compile(graph_units(batch_cuts, dataset.table))
+            units = graph_units(batch_cuts, dataset.table)
+            graphs = self.compiler.compile(units, names=batch["cut_ids"])
             yield batch["cut_ids"], graphs, emissions
 
     def _set_prior(self, target: torch.Tensor) -> None:

@@ -198,7 +198,8 @@ class EStep:
             if isinstance(compiler, SeparateCompiler):
                 single = compiler.single.compile(units)
             cuts = list(cuts)
-            for part in plan_batches([cut.num_frames for cut in cuts], graphs):
+            names = [cut.id for cut in cuts]
+            for part in plan_batches([cut.num_frames for cut in cuts], graphs, names=names):
                 index = torch.tensor(part, dtype=torch.int32)
                 self.origin.append(number)
                 self.batches.append(

@@ -19,7 +19,7 @@ from .emissions import Emissions
 from .k2_private import RaggedArc, index_arcs, intersect_dense
 from .lattices import arc_row_splits, beams, long_enough, stretches
 
-#: What is searched at once on CPU, in states x (frames + 1), or less. k2 walks through all of its scores, 8
+#: What is searched at once on CPU, in states x (frames + 1). k2 walks through all of its scores, 8
 #: bytes each, forwards and backwards, which is faster where they stay in the cache of the core.
 PART_SIZE = 250_000
 #: Most that a part may be larger for k2, to which all are as long as the longest.
@@ -140,9 +140,7 @@ def parts(bare: k2.Fsa, emissions: Emissions, positions: list[int]) -> Iterator[
     return stretches(bare, emissions, positions, PART_SIZE, MAX_PADDING * PART_SIZE)
 
 
-def best_paths(
-    bare: k2.Fsa, emissions: Emissions, short: Set[int]
-) -> tuple[list[int], Paths]:
+def best_paths(bare: k2.Fsa, emissions: Emissions, short: Set[int]) -> tuple[list[int], Paths]:
     """Positions in the order of the emissions, and their best paths; nothing for those without.
 
     Searches with a narrow beam, and again with wider ones what came out empty or in pieces, or
