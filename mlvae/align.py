@@ -453,7 +453,8 @@ class Aligner:
                 log_prior=self.model.log_prior,
                 names=batch["cut_ids"],
             )
-        return self.compiler.compile(graph_units(cuts, dataset.table)), emissions
+        units = graph_units(cuts, dataset.table)
+        return self.compiler.compile(units, names=batch["cut_ids"]), emissions
 
     def _set_prior(self, target: torch.Tensor) -> None:
         counts = torch.bincount(target, minlength=len(self.model.log_prior)).double() + 1.0

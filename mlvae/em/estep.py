@@ -279,7 +279,8 @@ class EStep:
             fitting = (cells <= self.max_cells).nonzero().flatten().tolist()
             long += [_alone(number, cut) for i, cut in enumerate(cuts) if i not in set(fitting)]
             lengths = [cuts[i].num_frames for i in fitting]
-            for part in plan_batches(lengths, num_arcs[fitting], self.max_cells):
+            names = [cuts[i].id for i in fitting]
+            for part in plan_batches(lengths, num_arcs[fitting], self.max_cells, names):
                 part = [fitting[i] for i in part]
                 index = torch.tensor(part, dtype=torch.int32)
                 self.batches.append(

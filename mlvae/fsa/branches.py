@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
+from .checks import checked_floats, checked_int, listed, shown
 from .layout import NONE
 
 
@@ -102,7 +102,8 @@ def read_competitors(
     if competitors is None:
         table = np.full((num_units, num_units), -math.log(max(num_units - 1, 1)))
     elif isinstance(competitors, (torch.Tensor, np.ndarray)):
-        table = np.array(torch.as_tensor(competitors).detach().cpu(), dtype=np.float64)
+        floats = checked_floats(competitors, "competitors").detach()
+        table = floats.cpu().double().numpy().copy()
         if table.shape != (num_units, num_units):
             raise ValueError(
                 f"competitors must be ({num_units}, {num_units}) log-probabilities, "
@@ -127,10 +128,11 @@ def read_competitors(
 def _table_of_lists(competitors: Sequence[Sequence[int]], num_units: int) -> np.ndarray:
     """Competitors of each unit, all of one unit equally likely."""
     try:
-        lists = [list(others) for others in competitors]
+        lists = [listed(others) for others in listed(competitors)]
     except TypeError:
         raise ValueError(
-            f"competitors must be a list of units for each unit, or a table, not {competitors!r}"
+            "competitors must be a list of units for each unit, or a table, "
+            f"not {shown(competitors)}"
         ) from None
     if len(lists) != num_units:
         raise ValueError(f"competitors has {len(lists)} lists for {num_units} units")
@@ -142,15 +144,15 @@ def _table_of_lists(competitors: Sequence[Sequence[int]], num_units: int) -> np.
     return table
 
 
-def _competitor(other, unit: int, num_units: int) -> int:
+def _competitor(other: object, unit: int, num_units: int) -> int:
     """Check one competitor of ``unit``; integers of numpy and torch are taken too."""
     try:
-        index = operator.index(other)
-    except TypeError:
-        index = NONE
-    if not 0 <= index < num_units or index == unit:
+        index = checked_int(other, "a competitor", 0, num_units - 1)
+    except ValueError:
+        index = unit
+    if index == unit:
         raise ValueError(
-            f"unit {unit} cannot have the competitor {other!r}: competitors are other units, "
+            f"unit {unit} cannot have the competitor {shown(other)}: competitors are other units, "
             f"0 to {num_units - 1}"
         )
     return index

@@ -35,7 +35,7 @@ has the six-state form as a k2.Fsa, and the tests show that both accept the same
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import k2
 import numpy as np
@@ -48,9 +48,10 @@ from .branches import (
     single_branches,
     substitution_branches,
 )
+from .checks import checked_bool, checked_device, checked_rate
 from .detours import Detours
 from .emissions import Emissions, make_emissions
-from .layout import TOPOLOGIES, ColumnLayout
+from .layout import ColumnLayout
 from .slots import read_utterances
 
 
@@ -80,7 +81,8 @@ class MlFsaCompiler:
         filler_rate: P(a filler at a point between units); its log-odds are the score of one.
 
     Raises:
-        ValueError: an argument is out of range, or does not go with the topology.
+        ValueError: an argument is of the wrong type or out of range, does not go with the topology,
+            or asks for more columns of emissions than k2 can number, 65535.
 
     Example:
         >>> compiler = MlFsaCompiler(num_units=40, topology="ml")
@@ -101,24 +103,15 @@ class MlFsaCompiler:
         skip_rate: float = 0.03,
         filler_rate: float = 0.03,
     ) -> None:
-        if num_units < 1:
-            raise ValueError(f"num_units must be at least 1, not {num_units}")
-        if states_per_unit < 1:
-            raise ValueError(f"states_per_unit must be at least 1, not {states_per_unit}")
-        if topology not in TOPOLOGIES:
-            known = ", ".join(TOPOLOGIES)
-            raise ValueError(f"topology {topology!r} is not available; there are: {known}")
+        self.layout = ColumnLayout(num_units, states_per_unit, topology, silence, filler)
+        num_units, states_per_unit = self.layout.num_units, self.layout.states_per_unit
         if competitors is not None and topology != "substitution":
             raise ValueError(f"competitors go with topology 'substitution', not {topology!r}")
-        for name, rate in (("skip_rate", skip_rate), ("filler_rate", filler_rate)):
-            if not 0 < rate < 1:
-                raise ValueError(f"{name} must lie between 0 and 1, not {rate}")
-        self.layout = ColumnLayout(
-            num_units, states_per_unit, topology, bool(silence), bool(filler)
-        )
+        skip_score = _log_odds(checked_rate(skip_rate, "skip_rate"))
+        filler_score = _log_odds(checked_rate(filler_rate, "filler_rate"))
         self._detours = Detours(
-            skip_score=_log_odds(skip_rate) if skip else None,
-            filler_score=_log_odds(filler_rate) if filler else None,
+            skip_score=skip_score if checked_bool(skip, "skip") else None,
+            filler_score=filler_score if self.layout.filler else None,
         )
         if topology == "single":
             self._branches = single_branches(num_units, states_per_unit)
@@ -128,7 +121,12 @@ class MlFsaCompiler:
             table = read_competitors(competitors, num_units)
             self._branches = substitution_branches(num_units, states_per_unit, table)
 
-    def compile(self, utterances: Sequence, device: torch.device | str = "cpu") -> k2.Fsa:
+    def compile(
+        self,
+        utterances: Iterable,
+        device: torch.device | str = "cpu",
+        names: Sequence[str] | None = None,
+    ) -> k2.Fsa:
         """Build the acceptors of a batch.
 
         Args:
@@ -136,6 +134,7 @@ class MlFsaCompiler:
                 each a list of its correct pronunciations, each a list of units,
                 ``[[[3, 5, 2]], [[1], [1, 4]]]``. Repeated pronunciations of a word count once.
             device: where the graphs are wanted.
+            names: (B,), what messages call the utterances; by default their index.
 
         Returns:
             An FsaVec with one FSA an utterance. Arc scores are 0 but for priors of competitors,
@@ -157,14 +156,16 @@ class MlFsaCompiler:
 
         Raises:
             ValueError: no utterance, an utterance, word or pronunciation without units, or a unit
-                out of range; the message names the utterance (and the unit and the limit).
+                out of range; the message names the utterance (and the unit and the limit). Or
+                there is no such device, or names are not as many as utterances.
         """
-        slots = read_utterances(utterances, self.layout.num_units)
+        device = checked_device(device)
+        slots = read_utterances(utterances, self.layout.num_units, names)
         arcs = build_arcs(slots, self.layout, self._branches, self._detours)
         graphs = k2.Fsa(_fsa_vec_tensor(arcs.arcs, arcs.states_per_fsa, arcs.arcs_per_fsa))
         for name, values in arcs.attributes.items():
             setattr(graphs, name, torch.from_numpy(values))
-        return graphs.to(torch.device(device)) if str(device) != "cpu" else graphs
+        return graphs.to(device) if device.type != "cpu" else graphs
 
     def emissions(
         self,

@@ -18,12 +18,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from .branches import UnitBranches
-from .layout import KIND_FILLER, KIND_SILENCE, NONE, ColumnLayout
+from .layout import KIND_FILLER, KIND_SILENCE, NONE, SKIPPED_ATTRIBUTES, ColumnLayout
 from .slots import Slots
 from .spoken import SlotBranches, add_starts
 from .table import ArcTable, equal_pairs, ragged
 
-#: Most units left out in a row.
+#: Most units left out in a row. It cannot be raised alone: an arc names each of them by an
+#: attribute of its own (``SKIPPED_ATTRIBUTES`` and ``_Chains.left_out``).
 MAX_SKIPS = 2
 
 
@@ -77,6 +78,11 @@ class _Junctions:
 
 def _chains(slots: Slots) -> Iterator[_Chains]:
     """Chains of 0 slots, which are the junctions themselves, of 1, and so on to MAX_SKIPS."""
+    if len(SKIPPED_ATTRIBUTES) < MAX_SKIPS:
+        raise ValueError(
+            f"arcs can name {len(SKIPPED_ATTRIBUTES)} units left out in a row, not {MAX_SKIPS}: "
+            "the others would be lost from spans and posteriors"
+        )
     junctions = _Junctions(slots)
     left = junctions.number(slots.utterance, slots.left)
     utterance, junction = ragged(slots.num_junctions)

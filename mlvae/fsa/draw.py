@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from .checks import checked_bool, checked_choice, checked_int, checked_unit_names, shown
 from .compiler import MlFsaCompiler
 from .figure import figure
 from .layout import KIND_FILLER, KIND_SILENCE
@@ -51,12 +53,17 @@ def draw_graph(
         ValueError: no units, or an unknown or unavailable form, topology or option.
         OSError: the file cannot be written.
     """
-    if form not in FORMS:
-        raise ValueError(f"form {form!r} is not available; there are: {', '.join(FORMS)}")
+    checked_choice(form, "form", FORMS)
+    units = checked_unit_names(units)
+    competitors = checked_unit_names(competitors, "competitors")
+    if not isinstance(path, (str, os.PathLike)):
+        raise ValueError(f"path must be that of a file to write, not {shown(path)}")
     if len(competitors) and topology != "substitution":
-        raise ValueError(f"competitors go with topology 'substitution', not {topology!r}")
+        raise ValueError(f"competitors go with topology 'substitution', not {shown(topology)}")
     if form == "figure":
-        if silence or skip or filler or states_per_unit != 1:
+        options = [checked_bool(silence, "silence"), checked_bool(skip, "skip")]
+        options.append(checked_bool(filler, "filler"))
+        if any(options) or checked_int(states_per_unit, "states_per_unit", 1) != 1:
             raise ValueError(
                 "the figure has neither silence, skips, fillers nor several states a unit"
             )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import k2
 import torch
 
+from .checks import checked_beam
 from .emissions import Emissions
-from .lattices import arc_row_splits, prepared, too_short
-from .search import POSTERIOR_BEAM
+from .lattices import arc_row_splits, prepared, short_ones
+from .search import POSTERIOR_BEAM, arc_posteriors
 
 
 def expected_edges(
@@ -32,29 +33,19 @@ def expected_edges(
     Raises:
         ValueError: as :func:`mlvae.fsa.best_path`.
     """
+    beam = checked_beam(output_beam)
     graphs, bare = prepared(graphs, emissions)
-    with torch.no_grad():
-        lattice = k2.intersect_dense(
-            bare, emissions.dense, output_beam=output_beam, frame_idx_name="frame"
-        )
-        weight = lattice.get_arc_post(use_double_scores=True, log_semiring=True).exp_().cpu()
-    frame, graph_arc = lattice.frame.cpu().double(), lattice.graph_arc.cpu().long()
-    slot = graphs.unit_pos.cpu().long()[graph_arc]
-    is_start = graphs.is_start.cpu()[graph_arc] != 0
-    lattice_splits = arc_row_splits(lattice).tolist()
-    del lattice
-    num_slots = _num_slots(graphs)
-    inverse = torch.argsort(emissions.order).tolist()
-    short = set(too_short(graphs, emissions))
+    unit_pos, is_start = graphs.unit_pos.cpu().long(), graphs.is_start.cpu() != 0
+    short = short_ones(graphs, emissions)
+    every = arc_posteriors(bare, emissions, short, beam)
     results = []
-    for index, count in enumerate(num_slots):
+    for index, (count, arcs) in enumerate(zip(_num_slots(graphs), every)):
         if index in short:
             results.append(torch.zeros(0, 2, dtype=torch.float64))
             continue
-        mine = slice(lattice_splits[inverse[index]], lattice_splits[inverse[index] + 1])
-        where, amount, time = slot[mine], weight[mine], frame[mine]
+        where, amount, time = unit_pos[arcs.graph_arc], arcs.posterior, arcs.frame.double()
         inside = where >= 0
-        starts = inside & is_start[mine]
+        starts = inside & is_start[arcs.graph_arc]
         zeros = torch.zeros(count, dtype=torch.float64)
         spoken = zeros.index_add(0, where[starts], amount[starts])
         start = zeros.index_add(0, where[starts], (amount * time)[starts]) / spoken

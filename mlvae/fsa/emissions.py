@@ -15,7 +15,16 @@ from dataclasses import dataclass
 import k2
 import torch
 
-from .checks import check_values, checked_shapes
+from .checks import (
+    check_values,
+    checked_blank,
+    checked_lengths,
+    checked_names,
+    checked_pairs,
+    checked_posteriors,
+    checked_prior,
+    checked_scale,
+)
 from .frames import FrameRows
 from .layout import ColumnLayout
 from .mismatch import LOWEST, floored, log_sum_of_others
@@ -51,6 +60,11 @@ class Emissions:
         """Where the scores are."""
         return self._blocks[0][0].device
 
+    @property
+    def row_splits(self) -> torch.Tensor:
+        """int64 (B + 1,) on CPU: where the rows of each in ``order`` begin in ``dense``."""
+        return self._rows.splits
+
     @functools.cached_property
     def dense(self) -> k2.DenseFsaVec:
         """The scores of all as k2 wants them, longest utterance first."""
@@ -60,6 +74,8 @@ class Emissions:
 
     def part(self, begin: int, end: int) -> k2.DenseFsaVec:
         """Scores of some utterances, from ``begin`` to ``end`` (exclusive) in ``order``."""
+        if not 0 <= begin < end <= len(self.order):
+            raise ValueError(f"there is no part {begin} to {end} of {len(self.order)} utterances")
         return self.dense if end - begin == len(self.order) else self._make(begin, end)
 
     def _make(self, begin: int, end: int) -> k2.DenseFsaVec:
@@ -107,15 +123,18 @@ def make_emissions(
 
     Args:
         layout: column layout of the compiler.
-        log_posteriors: float (B, T, N * S [+ 1 silence] [+ 1 blank]) natural-log probabilities;
+        log_posteriors: float (B, T, N * S [+ 1 silence] [+ 1 blank]) natural-log probabilities, a
+            tensor or, as all of these, an array of numpy;
             columns by unit, then state; silence last of those. Rows should sum to one. Frames at
             and after ``num_frames`` are not read. Half and double precision become float32.
-        num_frames: integer (B,), frames of each utterance, in any order; 0 is allowed.
-        log_prior: per column of ``log_posteriors``; None means uniform.
+        num_frames: integer (B,), frames of each utterance, in any order; 0 is allowed. A list is
+            taken too.
+        log_prior: log-probability per column of ``log_posteriors``, which need not sum to one (a
+            prior may be scaled); a list is taken too; None means uniform.
         log_boundary: (B, T, 2), log q(b_t = 0) and log q(b_t = 1); None means q(b_t = 1) = 0.1.
         log_correctness: (B, T, 2), log q(pi_t = 0) and log q(pi_t = 1); None means
             q(pi_t = 1) = 0.15.
-        acoustic_scale: factor of the acoustic part, above 0.
+        acoustic_scale: factor of the acoustic part, above 0 and at most 1e6.
         blank: column of the blank symbol in ``log_posteriors``.
         names: (B,), what messages call the utterances; by default their index.
 
@@ -126,18 +145,17 @@ def make_emissions(
         ValueError: a shape, dtype or length does not fit, or a value is NaN, +inf, above log 1, or
             -inf in all columns of a frame; the message names the utterance and the frame.
     """
-    num_frames = checked_shapes(
-        layout, log_posteriors, num_frames, log_boundary, log_correctness, blank
-    )
-    if not acoustic_scale > 0 or math.isinf(acoustic_scale):
-        raise ValueError(f"acoustic_scale must be positive and finite, not {acoustic_scale}")
-    batch = log_posteriors.shape[0]
-    if names is None:
-        names = [f"utterance {index}" for index in range(batch)]
-    elif len(names) != batch:
-        raise ValueError(f"{len(names)} names for {batch} utterances")
+    blank = checked_blank(layout, blank)
+    log_posteriors = checked_posteriors(layout, log_posteriors, blank)
+    batch, width, _ = log_posteriors.shape
+    names = checked_names(names, batch)
+    num_frames = torch.from_numpy(checked_lengths(num_frames, batch, width, names))
+    log_boundary = checked_pairs(log_boundary, "log_boundary", log_posteriors)
+    log_correctness = checked_pairs(log_correctness, "log_correctness", log_posteriors)
+    log_prior = checked_prior(log_prior, log_posteriors)
+    acoustic_scale = checked_scale(acoustic_scale)
 
-    rows = FrameRows(num_frames, log_posteriors.shape[1], log_posteriors.device)
+    rows = FrameRows(num_frames, width, log_posteriors.device)
 
     def checked_rows(padded: torch.Tensor, what: str, are_probabilities: bool) -> torch.Tensor:
         values = rows.gather(padded.float())
@@ -145,7 +163,8 @@ def make_emissions(
         return values
 
     log_q = checked_rows(log_posteriors, "log_posteriors", layout.has_mismatch)
-    log_prior = _prior(log_q, log_prior)
+    if log_prior is None:
+        log_prior = _uniform(log_q)
     if blank is not None:
         log_q, log_prior = _share_blank(log_q, log_prior, blank)
     if log_boundary is None:
@@ -158,7 +177,7 @@ def make_emissions(
     else:
         log_pi = checked_rows(log_correctness, "log_correctness", True)
     blocks = _blocks(layout, log_q, log_prior, log_b, log_pi, acoustic_scale)
-    return Emissions(rows.order, num_frames, layout, list(names), rows, blocks)
+    return Emissions(rows.order, num_frames, layout, names, rows, blocks)
 
 
 def _constant_rate(rate: float, like: torch.Tensor) -> torch.Tensor:
@@ -221,19 +240,9 @@ def _blocks(
     return blocks + [(values, wrong) for values in others]
 
 
-def _prior(log_posteriors: torch.Tensor, log_prior: torch.Tensor | None) -> torch.Tensor:
+def _uniform(log_posteriors: torch.Tensor) -> torch.Tensor:
     columns = log_posteriors.shape[-1]
-    if log_prior is None:
-        return log_posteriors.new_full((columns,), -math.log(columns))
-    log_prior = torch.as_tensor(log_prior, dtype=torch.float32, device=log_posteriors.device)
-    if log_prior.shape != (columns,):
-        raise ValueError(
-            f"log_prior must have one value a column of log_posteriors ({columns}), "
-            f"not shape {tuple(log_prior.shape)}"
-        )
-    if not torch.isfinite(log_prior).all():
-        raise ValueError("log_prior must be finite: a column without counts needs smoothing")
-    return log_prior
+    return log_posteriors.new_full((columns,), -math.log(columns))
 
 
 def _share_blank(

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 
 import k2
 
+from .checks import checked_integers, checked_unit_names, shown
 from .layout import ColumnLayout
 
 #: Topologies that the paper draws.
@@ -41,13 +42,16 @@ def figure(units: Sequence[str], topology: str = "ml") -> k2.Fsa:
         be mistaken for another symbol (there are phones R, W and S) is put in quotation marks.
 
     Raises:
-        ValueError: no units, or a topology that the paper does not draw.
+        ValueError: no units, one that is no word, or a topology that the paper does not draw.
     """
+    units = checked_unit_names(units)
     if len(units) == 0:
         raise ValueError("no units to draw")
-    if topology not in FIGURE_TOPOLOGIES:
+    if not isinstance(topology, str) or topology not in FIGURE_TOPOLOGIES:
         known = ", ".join(FIGURE_TOPOLOGIES)
-        raise ValueError(f"topology {topology!r} is not available as a figure; there are: {known}")
+        raise ValueError(
+            f"topology {shown(topology)} is not available as a figure; there are: {known}"
+        )
     table = figure_symbol_table(units)
     arcs, states = [], 2 if topology == "single" else 5
     for position, unit in enumerate(units):
@@ -77,7 +81,7 @@ def figure(units: Sequence[str], topology: str = "ml") -> k2.Fsa:
 def figure_symbol_table(units: Sequence[str]) -> k2.SymbolTable:
     """Symbols of the figure: R, W, H, S, then ``n`` and ``n*`` for each distinct unit in order."""
     symbols = list(CONTROL_SYMBOLS)
-    for unit in dict.fromkeys(units):
+    for unit in dict.fromkeys(checked_unit_names(units)):
         symbols += [_unit_symbol(unit), _unit_symbol(unit) + "*"]
     return k2.SymbolTable.from_str(
         "\n".join(f"{symbol} {index}" for index, symbol in enumerate(symbols, start=1))
@@ -98,14 +102,22 @@ def figure_symbols(columns: Sequence[int], layout: ColumnLayout, names: Sequence
         The symbols: for n frames of unit c, ``R c H c ... S`` with n times c.
 
     Raises:
-        ValueError: the layout has what the figure does not have.
+        ValueError: the layout has what the figure does not have, a column is none of a unit, or
+            there are not as many names as units.
     """
+    if not isinstance(layout, ColumnLayout):
+        raise ValueError(f"layout must be that of a compiler, not {shown(layout)}")
     if layout.topology not in FIGURE_TOPOLOGIES:
         raise ValueError(f"topology {layout.topology!r} is not available as a figure")
     if layout.silence or layout.filler or layout.states_per_unit != 1:
         raise ValueError("the figure has neither silence, fillers nor several states a unit")
+    names = checked_unit_names(names, "names")
+    if len(names) != layout.num_units:
+        raise ValueError(f"{len(names)} names for {layout.num_units} units")
     symbols: list[str] = []
-    for column in map(int, columns):
+    for column in checked_integers(columns, "columns").tolist():
+        if not 0 < column < layout.num_columns:
+            raise ValueError(f"column {column} is none of a unit: 1 to {layout.num_columns - 1}")
         unit = (column - 1) % layout.num_units
         is_start = column in (layout.start(unit), layout.start_mismatch(unit))
         is_wrong = column >= layout.start_mismatch(0)

@@ -12,10 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import _k2
 import k2
 import numpy as np
 import torch
+
+from .k2_private import dense_fsa_vec
 
 
 class FrameRows:
@@ -31,6 +32,7 @@ class FrameRows:
 
     Attributes:
         order: int64 (B,) on CPU; ``order[i]`` is the caller's index of the i-th longest utterance.
+        splits: int64 (B + 1,) on CPU; where the rows of the i-th longest utterance begin.
         first: int64 (B,) on the device; row of the first frame of the i-th longest utterance.
     """
 
@@ -47,9 +49,9 @@ class FrameRows:
         # Place of each row among the B * T frames of a padded tensor.
         self._place = torch.from_numpy(place).to(device)
         self._width = width
-        self._splits = torch.from_numpy(splits)
+        self.splits = torch.from_numpy(splits)
         self.order = torch.from_numpy(order)
-        self.first = self._splits[:-1].to(device)
+        self.first = self.splits[:-1].to(device)
         empty = num_frames[self.order] == 0
         self._stand_in = None
         if bool(empty.any()):
@@ -74,7 +76,7 @@ class FrameRows:
 
     def of(self, begin: int, end: int) -> slice:
         """Rows of the utterances from ``begin`` to ``end`` (exclusive), in the order here."""
-        return slice(int(self._splits[begin]), int(self._splits[end]))
+        return slice(int(self.splits[begin]), int(self.splits[end]))
 
     def dense_fsa_vec(
         self, begin: int, end: int, blocks: Sequence[tuple[torch.Tensor, torch.Tensor]]
@@ -110,10 +112,9 @@ class FrameRows:
                 column += size
             # Last, when the rows are in the cache.
             scores[:, 0] = -math.inf
-        splits = self._splits[begin : end + 1] - self._splits[begin]
+        splits = self.splits[begin : end + 1] - self.splits[begin]
         final = (splits[1:] - 1).to(scores.device)
         scores.index_fill_(0, final, -math.inf)
         scores[final, 0] = 0.0
         splits = splits.to(scores.device, torch.int32)
-        # The last lines of k2.DenseFsaVec.__init__.
-        return k2.DenseFsaVec._from_dense_fsa_vec(_k2.DenseFsaVec(scores, splits), scores)
+        return dense_fsa_vec(scores, splits)

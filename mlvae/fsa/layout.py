@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
+from .checks import UINT16_MAX, checked_bool, checked_choice, checked_int
+
 TOPOLOGIES = ("single", "ml", "substitution")
 
 #: Values of the arc attribute ``kind`` and, by name, of ``UnitSpan.kind``.
@@ -21,6 +23,8 @@ KIND_UNIT, KIND_SILENCE, KIND_FILLER = range(3)
 NONE = -1
 
 
+#: The slots that an arc leaves out, the last one first: as many as may be left out in a row.
+SKIPPED_ATTRIBUTES = ("skipped_pos", "skipped_before_pos")
 #: Arc attributes of every graph, all int32; they survive intersection and shortest path.
 ARC_ATTRIBUTES = (
     "unit_pos",
@@ -31,8 +35,7 @@ ARC_ATTRIBUTES = (
     "is_start",
     "is_mispronounced",
     "num_skipped",
-    "skipped_pos",
-    "skipped_before_pos",
+    *SKIPPED_ATTRIBUTES,
 )
 SLOT_ATTRIBUTES = ARC_ATTRIBUTES[:3]
 
@@ -62,6 +65,10 @@ class ColumnLayout:
         topology: ``single``, ``ml`` or ``substitution``.
         silence: whether the posteriors have a silence column.
         filler: whether there may be sounds between units.
+
+    Raises:
+        ValueError: a value is of the wrong type or out of range, or there are more columns than k2
+            can number.
     """
 
     num_units: int
@@ -69,6 +76,20 @@ class ColumnLayout:
     topology: str
     silence: bool
     filler: bool = False
+
+    def __post_init__(self) -> None:
+        # Whatever numpy or torch has as integers becomes int, so that equal layouts look alike.
+        for name in ("num_units", "states_per_unit"):
+            object.__setattr__(self, name, checked_int(getattr(self, name), name, 1))
+        checked_choice(self.topology, "topology", TOPOLOGIES)
+        for name in ("silence", "filler"):
+            object.__setattr__(self, name, checked_bool(getattr(self, name), name))
+        # k2 adds one, for the label -1 of final arcs.
+        if self.num_columns > UINT16_MAX:
+            raise ValueError(
+                f"{self.num_units} units of {self.states_per_unit} states need {self.num_columns} "
+                f"columns of emissions, and k2 can number {UINT16_MAX}"
+            )
 
     @property
     def num_states(self) -> int:

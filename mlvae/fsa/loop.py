@@ -21,7 +21,11 @@ import k2
 import numpy as np
 import torch
 
+from .checks import UINT16_MAX, checked_int, checked_number, shown
 from .layout import KIND_SILENCE, KIND_UNIT, NONE, ColumnLayout
+
+#: Far beyond any use, and far from infinity when it is added up.
+MAX_INSERTION_SCORE = 1e6
 
 
 def unit_loop(layout: ColumnLayout, num_utterances: int, insertion_score: float = 0.0) -> k2.Fsa:
@@ -42,15 +46,24 @@ def unit_loop(layout: ColumnLayout, num_utterances: int, insertion_score: float 
         frames are those of one unit, or one frame of silence.
 
     Raises:
-        ValueError: the layout is of another topology or has fillers, B is below 1, or the score is
-            not finite.
+        ValueError: the layout is of another topology or has fillers, B is below 1 or above 65535,
+            or the score is no number between -1e6 and 1e6.
     """
+    if not isinstance(layout, ColumnLayout):
+        raise ValueError(f"layout must be that of a compiler, not {shown(layout)}")
     if layout.topology != "single" or layout.filler:
         raise ValueError(f"a unit loop goes with topology single without fillers, not {layout}")
-    if num_utterances < 1:
-        raise ValueError(f"num_utterances must be at least 1, not {num_utterances}")
+    num_utterances = checked_int(num_utterances, "num_utterances", 1)
+    if num_utterances > UINT16_MAX:
+        raise ValueError(f"num_utterances must be at most {UINT16_MAX}, as many as k2 can number")
+    insertion_score = checked_number(insertion_score, "insertion_score")
     if not np.isfinite(insertion_score):
         raise ValueError(f"insertion_score must be finite, not {insertion_score}")
+    if abs(insertion_score) > MAX_INSERTION_SCORE:
+        raise ValueError(
+            f"insertion_score must be at most {MAX_INSERTION_SCORE:g} either way, "
+            f"not {insertion_score}"
+        )
     arcs, unit, is_start = _arcs(layout, insertion_score)
     emitting = arcs[:, 2] >= 0
     kind = np.where(unit >= 0, KIND_UNIT, np.where(emitting, KIND_SILENCE, NONE))

@@ -7,21 +7,27 @@ as they are. k2's shortest path is only asked where there is a choice.
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, fields
 
-import _k2
 import k2
 import numpy as np
 import torch
 
+from . import lattices as _lattices
 from .emissions import Emissions
-from .lattices import arc_row_splits, beams, too_short, whole_paths
+from .k2_private import RaggedArc, index_arcs, intersect_dense
+from .lattices import arc_row_splits, beams, long_enough, stretches
 
 #: What is searched at once on CPU, in states x (frames + 1). k2 walks through all of its scores, 8
 #: bytes each, forwards and backwards, which is faster where they stay in the cache of the core.
 PART_SIZE = 250_000
+#: Most that a part may be larger for k2, to which all are as long as the longest.
+MAX_PADDING = 4
+
+#: How many times the rounding error of a path a beam must be, so that no path is lost to it: k2
+#: compares two sums of two halves each, and those of paths not found may be somewhat worse.
+CLEARANCE = 6.0
 
 
 @dataclass
@@ -51,6 +57,12 @@ class Paths:
         begin = self.num_arcs.cumsum(0) - self.num_arcs
         return torch.arange(len(self.label)) - torch.repeat_interleave(begin, self.num_arcs)
 
+    def chosen(self, which: torch.Tensor) -> Paths:
+        """Those of some utterances, bool (P,)."""
+        kept = torch.repeat_interleave(which, self.num_arcs)
+        arcs = (self.label[kept], self.score[kept], self.graph_arc[kept])
+        return Paths(self.num_arcs[which], *arcs)
+
 
 @dataclass
 class Lattice:
@@ -61,7 +73,7 @@ class Lattice:
         graph_arc: int32, one an arc.
     """
 
-    arcs: _k2.RaggedArc
+    arcs: RaggedArc
     graph_arc: torch.Tensor
 
     @property
@@ -73,9 +85,7 @@ class Lattice:
 
     def fsa_vec(self, chosen: torch.Tensor) -> k2.Fsa | None:
         """Some of it as k2.Fsa; None where rounding has left pieces that k2 refuses."""
-        arcs, which = _k2.index(
-            self.arcs, axis=0, indexes=chosen.to(self.graph_arc.device), need_value_indexes=True
-        )
+        arcs, which = index_arcs(self.arcs, chosen.to(self.graph_arc.device))
         try:
             lattice = k2.Fsa(arcs)
         except ValueError:
@@ -117,89 +127,107 @@ def search(bare: k2.Fsa, emissions: Emissions, positions: Sequence[int], beam: f
     arcs, graph_arc = bare.arcs, bare.graph_arc
     chosen = torch.tensor(positions, dtype=torch.int32, device=bare.device)
     if len(positions) < len(emissions.order):
-        arcs, which = _k2.index(arcs, axis=0, indexes=chosen, need_value_indexes=True)
+        arcs, which = index_arcs(arcs, chosen)
         graph_arc = graph_arc.index_select(0, which)
     arcs, arc_map = intersect_dense(arcs, emissions.part(begin, end), chosen - begin, beam)
     return Lattice(arcs, graph_arc.index_select(0, arc_map))
 
 
-def intersect_dense(
-    arcs: _k2.RaggedArc, dense: k2.DenseFsaVec, among: torch.Tensor, beam: float
-) -> tuple[_k2.RaggedArc, torch.Tensor]:
-    """``k2.intersect_dense`` without its preparations for gradients.
-
-    Returns:
-        Arcs of the lattice, and int32, which of ``arcs`` each is.
-    """
-    lattice, arc_map, _ = _k2.intersect_dense(
-        a_fsas=arcs, b_fsas=dense.dense_fsa_vec, a_to_b_map=among, output_beam=beam
-    )
-    return lattice, arc_map
-
-
 def parts(bare: k2.Fsa, emissions: Emissions, positions: list[int]) -> Iterator[list[int]]:
     """Cut ``positions`` in stretches that are best searched one after the other."""
     if bare.device.type != "cpu":
-        yield positions
-        return
-    splits = bare.arcs.shape().row_splits(1).long()
-    sizes = (splits[1:] - splits[:-1]) * (emissions.num_frames[emissions.order] + 1)
-    sizes = sizes.tolist()
-    total = sum(sizes[position] for position in positions)
-    wanted = total / math.ceil(total / PART_SIZE)
-    part, size = [], 0.0
-    for position in positions:
-        part.append(position)
-        size += sizes[position]
-        if size >= wanted:
-            yield part
-            part, size = [], size - wanted
-    if part:
-        yield part
+        return stretches(bare, emissions, positions)
+    return stretches(bare, emissions, positions, PART_SIZE, MAX_PADDING * PART_SIZE)
 
 
-def best_paths(graphs: k2.Fsa, bare: k2.Fsa, emissions: Emissions) -> tuple[list[int], Paths]:
+def best_paths(bare: k2.Fsa, emissions: Emissions, short: Set[int]) -> tuple[list[int], Paths]:
     """Positions in the order of the emissions, and their best paths; nothing for those without.
 
-    Searches with a narrow beam, and again with wider ones what came out empty or in pieces.
-    Utterances that are too short are named in a warning.
+    Searches with a narrow beam, and again with wider ones what came out empty or in pieces, or
+    where the beam is not clear of rounding error.
 
     Args:
-        graphs: in the caller's order.
         bare: those of :func:`mlvae.fsa.lattices.prepared`.
         emissions: of the same utterances.
+        short: which are left out, those of :func:`mlvae.fsa.lattices.short_ones`.
     """
-    order = emissions.order.tolist()
-    short = set(too_short(graphs, emissions))
+    missing = long_enough(emissions, short)
+    length = emissions.num_frames[emissions.order] + 1
+    positions: list[int] = []
+    paths: list[Paths] = []
+    all_beams = beams(_lattices.BEST_PATH_BEAM)
+    for beam in all_beams:
+        if not missing:
+            break
+        with torch.no_grad():
+            some, found = _within_beam(bare, emissions, missing, length, beam)
+        clear = torch.from_numpy(CLEARANCE * rounding_errors(found) <= beam)
+        if beam < all_beams[-1] and not bool(clear.all()):
+            found = found.chosen(clear)
+            some = [position for position, is_clear in zip(some, clear.tolist()) if is_clear]
+        positions += some
+        paths.append(found)
+        missing = sorted(set(missing) - set(some))
+    return positions, joined(paths)
+
+
+def warn_of(short: Set[int], emissions: Emissions) -> None:
+    """Name utterances that are too short in a warning."""
     for index in sorted(short):
         logging.getLogger(__name__).warning(
             "%s is too short: %d frames", emissions.names[index], emissions.num_frames[index]
         )
-    missing = [position for position, index in enumerate(order) if index not in short]
-    length = emissions.num_frames[emissions.order] + 1
-    positions: list[int] = []
-    paths: list[Paths] = []
-    for beam in beams():
-        if not missing:
-            break
-        with torch.no_grad():
-            divided = list(parts(bare, emissions, missing))
-            lattices = [search(bare, emissions, part, beam) for part in divided]
-            fits, single = straight(lattices, length[missing])
-            positions += [position for position, fit in zip(missing, fits.tolist()) if fit]
-            paths.append(single)
-            undecided = []
-            for part, lattice, fit in zip(divided, lattices, fits.split(list(map(len, divided)))):
-                rest = (~fit).nonzero().flatten().int()
-                fsa_vec = lattice.fsa_vec(rest) if len(rest) else None
-                if fsa_vec is not None:
-                    undecided.append(([part[place] for place in rest.tolist()], fsa_vec))
-            if undecided:
-                found, some = shortest(undecided, emissions)
-                positions += found
-                paths.append(some)
-        missing = sorted(set(missing) - set(positions))
-    return positions, joined(paths)
+
+
+def _within_beam(
+    bare: k2.Fsa, emissions: Emissions, missing: list[int], length: torch.Tensor, beam: float
+) -> tuple[list[int], Paths]:
+    """Best paths of utterances whose lattices are whole with this beam, and their positions.
+
+    Args:
+        bare: those of :func:`mlvae.fsa.lattices.prepared`.
+        emissions: of the same utterances.
+        missing: positions to search.
+        length: int64 (B,), arcs of a path at each position.
+        beam: of the search.
+    """
+    divided = list(parts(bare, emissions, missing))
+    lattices = [search(bare, emissions, part, beam) for part in divided]
+    fits, single = straight(lattices, length[missing])
+    positions = [position for position, fit in zip(missing, fits.tolist()) if fit]
+    undecided = []
+    for part, lattice, fit in zip(divided, lattices, fits.split(list(map(len, divided)))):
+        rest = (~fit).nonzero().flatten().int()
+        fsa_vec = lattice.fsa_vec(rest) if len(rest) else None
+        if fsa_vec is not None:
+            undecided.append(([part[place] for place in rest.tolist()], fsa_vec))
+    if not undecided:
+        return positions, single
+    found, some = shortest(undecided, length)
+    return positions + found, joined([single, some])
+
+
+def rounding_errors(paths: Paths) -> np.ndarray:
+    """How far apart k2's sums along each path are, in natural-log score, float32 (P,).
+
+    k2 adds scores up in single precision, from the beginning and from the end, and prunes each arc
+    by the sum of both, which would be the same all along a path if nothing was rounded. The error
+    grows with the scores and with their number, most where they are alike, and is measured by doing
+    the same. Other paths of the utterance are taken to have errors as large.
+    """
+    errors = np.zeros(len(paths.num_arcs), dtype=np.float32)
+    sizes, score = paths.num_arcs.numpy(), paths.score.numpy()
+    ends = np.append(0, np.cumsum(sizes))
+    for first in range(0, len(sizes), 64):  # some at a time, as one may be much longer than others
+        last = min(first + 64, len(sizes))
+        some = sizes[first:last, None]
+        padded = np.zeros((last - first, some.max()), dtype=np.float32)
+        padded[np.arange(some.max()) < some] = score[ends[first] : ends[last]]
+        forwards = np.cumsum(padded, axis=1)
+        backwards = np.cumsum(padded[:, ::-1], axis=1)[:, ::-1]
+        through = forwards + backwards - padded  # both have counted the arc itself
+        errors[first:last] = np.abs(through - forwards[:, -1:]).max(axis=1)
+    return errors
 
 
 def joined(paths: Sequence[Paths]) -> Paths:
@@ -214,22 +242,23 @@ def joined(paths: Sequence[Paths]) -> Paths:
 
 
 def shortest(
-    undecided: list[tuple[list[int], k2.Fsa]], emissions: Emissions
+    undecided: list[tuple[list[int], k2.Fsa]], length: torch.Tensor
 ) -> tuple[list[int], Paths]:
     """k2's shortest paths of lattices with more than one, all at once: the steps cost the time.
 
-    Leaves out those that rounding has cut in pieces.
+    Leaves out those that rounding has cut in pieces: they may hold no path, or one through some of
+    the frames.
+
+    Args:
+        undecided: positions and their lattice.
+        length: int64 (B,), arcs of a path at each position.
     """
     positions = [position for some, _ in undecided for position in some]
     lattices = [lattice for _, lattice in undecided]
     lattice = k2.cat(lattices) if len(lattices) > 1 else lattices[0]
-    paths, whole = whole_paths(lattice, emissions, positions)
+    paths = k2.shortest_path(lattice, use_double_scores=True)
     num_arcs = arc_row_splits(paths).diff()
-    kept = torch.repeat_interleave(whole, num_arcs)
+    whole = num_arcs == length[positions]
     found = [position for position, is_whole in zip(positions, whole.tolist()) if is_whole]
-    return found, Paths(
-        num_arcs[whole],
-        paths.labels.cpu()[kept],
-        paths.scores.cpu()[kept],
-        paths.graph_arc.cpu().long()[kept],
-    )
+    every = Paths(num_arcs, paths.labels.cpu(), paths.scores.cpu(), paths.graph_arc.cpu().long())
+    return found, every.chosen(whole)

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Set
 from dataclasses import dataclass
 
 import k2
 import torch
 
+from .checks import checked_beam, checked_bool
 from .emissions import Emissions
-from .lattices import (
-    arc_row_splits,
-    beams,
-    intersect,
-    prepared,
-    too_short,
-    whole_paths,
-)
-from .layout import ARC_ATTRIBUTES, SLOT_ATTRIBUTES
-from .paths import Paths, best_paths
+from .lattices import arc_row_splits, lattices, long_enough, prepared, short_ones
+from .layout import ARC_ATTRIBUTES, SKIPPED_ATTRIBUTES, SLOT_ATTRIBUTES
+from .paths import Paths, best_paths, warn_of
 from .spans import PathArcs, UnitSpan, spans_of_paths
 
 POSTERIOR_BEAM = 15.0
@@ -61,7 +56,8 @@ def best_path(graphs: k2.Fsa, emissions: Emissions) -> list[list[UnitSpan]]:
     """Best segmentation and correctness of each utterance: the hard E-step, argmax of Eq. map1.
 
     Exact: the search is by forward-backward pruning with a narrow beam, retried wider where
-    rounding empties a lattice. Where two paths have the same score and segments, the one that says
+    rounding empties a lattice, or where the rounding error of a path is not clear of the beam.
+    Where two paths have the same score and segments, the one that says
     "correct" wins.
 
     Args:
@@ -74,11 +70,14 @@ def best_path(graphs: k2.Fsa, emissions: Emissions) -> list[list[UnitSpan]]:
         :func:`too_short`; so have those to which only paths of score -inf are left.
 
     Raises:
-        ValueError: the graphs are not those of the emissions' compiler, or the batch is too large.
+        ValueError: the graphs are not those of the emissions' compiler and batch, or an utterance
+            is by itself too large for k2, which the message names. Batches may have any size.
     """
     graphs, bare = prepared(graphs, emissions)
+    short = short_ones(graphs, emissions)
+    warn_of(short, emissions)
     results: list[list[UnitSpan]] = [[] for _ in emissions.order]
-    positions, paths = best_paths(graphs, bare, emissions)
+    positions, paths = best_paths(bare, emissions, short)
     found = emissions.order[positions].tolist()
     for index, spans in zip(found, read_paths(paths, graphs, found)):
         results[index] = spans
@@ -101,11 +100,13 @@ def best_columns(graphs: k2.Fsa, emissions: Emissions) -> torch.Tensor:
     Raises:
         ValueError: as :func:`best_path`.
     """
+    graphs, bare = prepared(graphs, emissions)
+    short = short_ones(graphs, emissions)
+    warn_of(short, emissions)
     layout = emissions.layout
     width = int(emissions.num_frames.max())
     result = torch.full((len(emissions.order), width), -1, dtype=torch.int64)
-    _, bare = prepared(graphs, emissions)
-    positions, paths = best_paths(graphs, bare, emissions)
+    positions, paths = best_paths(bare, emissions, short)
     emitting = paths.label != -1
     index = emissions.order[positions][paths.row[emitting]]
     result[index, paths.frame[emitting]] = layout.column_of_label(paths.label[emitting].long())
@@ -122,7 +123,8 @@ def posteriors(
         emissions: as in :func:`best_path`.
         frames: whether frame-level posteriors are wanted too.
         output_beam: paths whose best completion is worse than the best path by more than this
-            natural-log score are left out.
+            natural-log score, above 0, are left out. Where rounding empties the lattice of an
+            utterance, it is searched again with a wider one.
 
     Returns:
         One :class:`UnitPosteriors` an utterance, in the caller's order.
@@ -130,41 +132,66 @@ def posteriors(
     Raises:
         ValueError: as :func:`best_path`.
     """
+    beam, frames = checked_beam(output_beam), checked_bool(frames, "frames")
     graphs, bare = prepared(graphs, emissions)
-    with torch.no_grad():
-        lattice = k2.intersect_dense(
-            bare, emissions.dense, output_beam=output_beam, frame_idx_name="frame"
-        )
-        arc_posterior = lattice.get_arc_post(use_double_scores=True, log_semiring=True).exp_()
-    arc_posterior = arc_posterior.cpu()
-    graph_arc, frame = lattice.graph_arc.cpu(), lattice.frame.cpu()
-
+    short = short_ones(graphs, emissions)
+    lattice_arcs = arc_posteriors(bare, emissions, short, beam)
     attribute = {name: getattr(graphs, name).cpu().long() for name in ARC_ATTRIBUTES}
-    short = set(too_short(graphs, emissions))
     graph_splits = arc_row_splits(graphs)
-    inverse = torch.argsort(emissions.order)
-    lattice_begin = arc_row_splits(lattice)
-    del lattice
     results = []
-    for index in range(len(emissions.order)):
+    for index, arcs in enumerate(lattice_arcs):
         mine = slice(int(graph_splits[index]), int(graph_splits[index + 1]))
         unit, word = _slot_table(attribute, mine)
-        position = int(inverse[index])
-        arcs = slice(int(lattice_begin[position]), int(lattice_begin[position + 1]))
         if index in short:
-            unit, word, arcs = unit[:0], word[:0], slice(0, 0)
+            unit, word = unit[:0], word[:0]
         results.append(
             _unit_posteriors(
                 unit,
                 word,
                 attribute,
-                graph_arc[arcs].long(),
-                arc_posterior[arcs],
-                frame[arcs],
+                arcs,
                 emissions.layout.num_units,
                 int(emissions.num_frames[index]) if frames else None,
             )
         )
+    return results
+
+
+@dataclass
+class LatticeArcs:
+    """Arcs of one utterance's lattice, on CPU.
+
+    Attributes:
+        graph_arc: int64 (n,), the arc of the graphs behind each.
+        frame: int32 (n,).
+        posterior: float64 (n,), P(a path has the arc).
+    """
+
+    graph_arc: torch.Tensor
+    frame: torch.Tensor
+    posterior: torch.Tensor
+
+
+def arc_posteriors(
+    bare: k2.Fsa, emissions: Emissions, short: Set[int], beam: float
+) -> list[LatticeArcs]:
+    """Posteriors of the arcs of each utterance's lattice, in the caller's order.
+
+    An utterance that is too ``short``, or to which only paths of score -inf are left, has no arcs.
+    """
+    none = torch.empty(0, dtype=torch.int64)
+    results = [LatticeArcs(none, none.int(), none.double())] * len(emissions.order)
+    order = emissions.order.tolist()
+    with torch.no_grad():
+        positions = long_enough(emissions, short)
+        for some, lattice in lattices(bare, emissions, positions, beam, frames=True):
+            weight = lattice.get_arc_post(use_double_scores=True, log_semiring=True).exp_().cpu()
+            graph_arc, frame = lattice.graph_arc.cpu().long(), lattice.frame.cpu()
+            splits = arc_row_splits(lattice).tolist()
+            del lattice
+            for position, begin, end in zip(some, splits[:-1], splits[1:]):
+                mine = slice(begin, end)
+                results[order[position]] = LatticeArcs(graph_arc[mine], frame[mine], weight[mine])
     return results
 
 
@@ -189,25 +216,38 @@ def total_scores(
     Raises:
         ValueError: as :func:`best_path`.
     """
+    beam, log_semiring = checked_beam(output_beam), checked_bool(log_semiring, "log_semiring")
     graphs, bare = prepared(graphs, emissions)
-    device = bare.device
-    short = set(too_short(graphs, emissions))
-    missing = [i for i, index in enumerate(emissions.order.tolist()) if index not in short]
-    scores = torch.full((len(emissions.order),), -math.inf, dtype=torch.float64, device=device)
-    for beam in beams(output_beam if log_semiring else None):
-        if not missing:
-            break
-        lattice = intersect(bare, emissions, missing, beam)
-        if lattice is None:
-            continue
-        found = lattice.get_tot_scores(log_semiring=log_semiring, use_double_scores=True)
-        scores = scores.index_copy(0, torch.tensor(missing, device=device), found)
-        lost = torch.isneginf(found).cpu()
-        if not log_semiring:
-            with torch.no_grad():
-                lost |= ~whole_paths(lattice, emissions, missing)[1]
-        missing = [position for position, is_lost in zip(missing, lost.tolist()) if is_lost]
+    short = short_ones(graphs, emissions)
+    if log_semiring:
+        positions = long_enough(emissions, short)
+        every = [
+            (some, lattice.get_tot_scores(log_semiring=True, use_double_scores=True))
+            for some, lattice in lattices(bare, emissions, positions, beam)
+        ]
+    else:
+        every = [_best_scores(graphs, bare, emissions, short)]
+    device, batch = bare.device, len(emissions.order)
+    scores = torch.full((batch,), -math.inf, dtype=torch.float64, device=device)
+    for some, found in every:
+        scores = scores.index_copy(0, torch.tensor(some, dtype=torch.int64, device=device), found)
     return scores.float()[torch.argsort(emissions.order).to(device)]
+
+
+def _best_scores(
+    graphs: k2.Fsa, bare: k2.Fsa, emissions: Emissions, short: Set[int]
+) -> tuple[list[int], torch.Tensor]:
+    """Positions of utterances with a best path, and its score, float64, with gradients."""
+    positions, paths = best_paths(bare, emissions, short)
+    dense, device = emissions.dense.scores, bare.device
+    begin = emissions.row_splits[torch.tensor(positions, dtype=torch.int64)]
+    row = (begin[paths.row] + paths.frame).to(device)
+    # Its first column is that of label -1.
+    score = (
+        dense[row, paths.label.to(device).long() + 1] + graphs.scores[paths.graph_arc.to(device)]
+    )
+    totals = torch.zeros(len(positions), dtype=torch.float64, device=device)
+    return positions, totals.index_add(0, paths.row.to(device), score.double())
 
 
 def read_paths(paths: Paths, graphs: k2.Fsa, graph_of: list[int]) -> list[list[UnitSpan]]:
@@ -242,10 +282,16 @@ def _slot_table(attribute: dict[str, torch.Tensor], arcs: slice) -> tuple[torch.
 
 
 def _unit_posteriors(
-    unit, word, attribute, graph_arc, weight, frame, num_units, num_frames
+    unit: torch.Tensor,
+    word: torch.Tensor,
+    attribute: dict[str, torch.Tensor],
+    arcs: LatticeArcs,
+    num_units: int,
+    num_frames: int | None,
 ) -> UnitPosteriors:
     """Sum arc posteriors of one utterance by slot and, where wanted, by frame."""
     num_slots = len(unit)
+    graph_arc, weight, frame = arcs.graph_arc, arcs.posterior, arcs.frame
 
     def total(slot, weight):
         kept = slot >= 0
@@ -257,8 +303,7 @@ def _unit_posteriors(
     some = ((attribute["is_start"] != 0) | (attribute["num_skipped"] != 0))[graph_arc]
     here, entering = graph_arc[some], weight[some]
     slot, heard = attribute["unit_pos"][here], attribute["heard"][here]
-    deleted = total(attribute["skipped_pos"][here], entering)
-    deleted += total(attribute["skipped_before_pos"][here], entering)
+    deleted = sum(total(attribute[name][here], entering) for name in SKIPPED_ATTRIBUTES)
     known = (slot >= 0) & (heard >= 0)
     by_unit = torch.zeros(num_slots * num_units, dtype=torch.float64)
     by_unit.index_add_(0, slot[known] * num_units + heard[known], entering[known])

@@ -8,10 +8,12 @@ array over the whole batch, so that arcs can be built without loops.
 from __future__ import annotations
 
 import numbers
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from .checks import checked_names, integer_array, listed, shown
 
 
 @dataclass
@@ -39,53 +41,54 @@ class Slots:
     right: np.ndarray
 
 
-def read_utterances(utterances: Sequence, num_units: int) -> Slots:
+def read_utterances(
+    utterances: Iterable, num_units: int, names: Sequence[str] | None = None
+) -> Slots:
     """Read and check a batch; see ``MlFsaCompiler.compile`` for the two forms.
 
     Raises:
         ValueError: as ``MlFsaCompiler.compile``.
     """
-    if len(utterances) == 0:
+    batch = _as_list(utterances, "the list of utterances")
+    names = checked_names(names, len(batch))
+    if len(batch) == 0:
         raise ValueError("no utterances to compile")
-    batch = [
-        _as_list(utterance, f"utterance {index}") for index, utterance in enumerate(utterances)
-    ]
-    for index, utterance in enumerate(batch):
+    batch = [_as_list(utterance, name) for name, utterance in zip(names, batch)]
+    for name, utterance in zip(names, batch):
         if len(utterance) == 0:
-            raise ValueError(f"utterance {index} has no units")
+            raise ValueError(f"{name} has no units")
     plain = all(isinstance(utterance[0], numbers.Integral) for utterance in batch)
-    slots = _read_plain(batch) if plain else _read_words(batch)
-    _check_range(slots, num_units)
+    slots = _read_plain(batch, names) if plain else _read_words(batch, names)
+    _check_range(slots, num_units, names)
     return slots
 
 
-def _as_list(value, place: str) -> list:
+def _as_list(value: object, place: str) -> list:
     try:
-        return list(value.tolist() if hasattr(value, "tolist") else value)
+        return listed(value)
     except TypeError:
-        raise ValueError(f"{place} is {value!r}, not a list") from None
+        raise ValueError(f"{place} is {shown(value)}, not a list") from None
 
 
-def _check_range(slots: Slots, num_units: int) -> None:
+def _check_range(slots: Slots, num_units: int, names: Sequence[str]) -> None:
     wrong = np.flatnonzero((slots.unit < 0) | (slots.unit >= num_units))
     if len(wrong):
         slot = wrong[0]
         raise ValueError(
-            f"utterance {slots.utterance[slot]}: unit {slots.unit[slot]} is out of range; "
+            f"{names[slots.utterance[slot]]}: unit {slots.unit[slot]} is out of range; "
             f"units are 0 to {num_units - 1}"
         )
 
 
-def _read_plain(batch: list[list[int]]) -> Slots:
+def _read_plain(batch: list[list[int]], names: Sequence[str]) -> Slots:
     lengths = np.array([len(utterance) for utterance in batch])
     try:
-        unit = np.array([unit for utterance in batch for unit in utterance])
-        if unit.ndim != 1 or unit.dtype.kind not in "iu":
-            raise TypeError
-    except (TypeError, ValueError):
+        unit = integer_array([unit for utterance in batch for unit in utterance])
+    except TypeError:
+        name = next(name for name, utterance in zip(names, batch) if not _are_integers(utterance))
         raise ValueError(
-            "units must be integers: an utterance is a list of units, or a list of words, each a "
-            "list of pronunciations"
+            f"{name}: units must be integers: an utterance is a list of units, or a list of words, "
+            "each a list of pronunciations"
         ) from None
     utterance = np.repeat(np.arange(len(batch)), lengths)
     first_slot = np.cumsum(lengths) - lengths
@@ -96,20 +99,28 @@ def _read_plain(batch: list[list[int]]) -> Slots:
         first_slot=first_slot,
         utterance=utterance,
         word=word,
-        unit=unit.astype(np.int64),
+        unit=unit,
         left=word,
         right=word + 1,
     )
 
 
-def _read_words(batch: list[list]) -> Slots:
+def _are_integers(units: list) -> bool:
+    try:
+        integer_array(units)
+    except TypeError:
+        return False
+    return True
+
+
+def _read_words(batch: list[list], names: Sequence[str]) -> Slots:
     num_words, num_junctions, first_slot = [], [], []
     utterance_of, word_of, unit_of, left, right = [], [], [], [], []
     for index, words in enumerate(batch):
         first_slot.append(len(unit_of))
         junctions = len(words) + 1
         for word_index, word in enumerate(words):
-            for pronunciation in _pronunciations(index, word_index, word):
+            for pronunciation in _pronunciations(f"{names[index]}, word {word_index}", word):
                 inside = list(range(junctions, junctions + len(pronunciation) - 1))
                 junctions += len(inside)
                 left += [word_index, *inside]
@@ -119,19 +130,22 @@ def _read_words(batch: list[list]) -> Slots:
                 word_of += [word_index] * len(pronunciation)
         num_words.append(len(words))
         num_junctions.append(junctions)
-    columns = (num_words, num_junctions, first_slot, utterance_of, word_of, unit_of)
-    return Slots(*(np.array(values, dtype=np.int64) for values in (*columns, left, right)))
+    columns = (num_words, num_junctions, first_slot, utterance_of, word_of)
+    num_words, num_junctions, first_slot, utterance, word, left, right = (
+        np.array(values, dtype=np.int64) for values in (*columns, left, right)
+    )
+    unit = integer_array(unit_of)
+    return Slots(num_words, num_junctions, first_slot, utterance, word, unit, left, right)
 
 
-def _pronunciations(index: int, word_index: int, word) -> list[tuple[int, ...]]:
+def _pronunciations(place: str, word: object) -> list[tuple[int, ...]]:
     """Check one word and return its distinct pronunciations in order."""
-    place = f"utterance {index}, word {word_index}"
-    if isinstance(word, numbers.Integral):
+    if isinstance(word, numbers.Integral) and not isinstance(word, bool):
         raise ValueError(
             f"{place}: found a unit where a word is expected; do not mix units and words"
         )
-    if isinstance(word, numbers.Number):
-        raise ValueError(f"{place}: units must be integers, not {word}")
+    if isinstance(word, (numbers.Number, str, bytes)):
+        raise ValueError(f"{place}: units must be integers, not {shown(word)}")
     word = _as_list(word, place)
     if len(word) == 0:
         raise ValueError(f"{place} has no pronunciation")
@@ -145,7 +159,7 @@ def _pronunciations(index: int, word_index: int, word) -> list[tuple[int, ...]]:
         units = tuple(_as_list(pronunciation, f"{place}: a pronunciation"))
         if len(units) == 0:
             raise ValueError(f"{place} has a pronunciation without units")
-        if not all(isinstance(unit, numbers.Integral) for unit in units):
-            raise ValueError(f"{place}: units must be integers, not {list(units)}")
+        if not _are_integers(list(units)):
+            raise ValueError(f"{place}: units must be integers, not {shown(list(units))}")
         distinct[units] = None
     return list(distinct)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .layout import KIND_NAMES, KIND_UNIT, NONE
+from .layout import KIND_NAMES, KIND_UNIT, NONE, SKIPPED_ATTRIBUTES
 
 
 class UnitSpan(NamedTuple):
@@ -199,6 +199,5 @@ _SPAN_ATTRIBUTES = (
     "word_pos",
     "unit_pos",
     "num_skipped",
-    "skipped_pos",
-    "skipped_before_pos",
+    *SKIPPED_ATTRIBUTES,
 )

@@ -176,10 +176,51 @@ def test_other_graphs_are_refused(device):
     _with_graphs(foreign, emissions, "must be an FsaVec made by MlFsaCompiler")
 
 
-def test_batch_that_is_too_large_for_k2_is_refused(monkeypatch):
-    compiler = MlFsaCompiler(NUM_UNITS)
+@pytest.mark.parametrize(
+    ("limit", "value", "message"),
+    [
+        ("INT32_MAX", 20, r"cut-b is too large for k2: it has .* x 3 frames, .* at most 20"),
+        ("UINT16_MAX", 5, "cut-a is too large for k2: it has 5 frames, .* at most 4"),
+    ],
+)
+def test_utterance_that_is_too_large_for_k2_is_refused_by_name(monkeypatch, limit, value, message):
+    compiler = MlFsaCompiler(NUM_UNITS, "single")
     inputs = Inputs()
-    emissions = compiler.emissions(inputs.log_posteriors, inputs.num_frames)
-    graphs = compiler.compile([[0, 1], [2]])
-    monkeypatch.setattr(lattices, "INT32_MAX", 50)
-    _with_graphs(graphs, emissions, "too large for k2: .* at most 50; split its 2 utterances")
+    if limit == "INT32_MAX":
+        inputs.num_frames = torch.tensor([1, 3])
+    emissions = compiler.emissions(
+        inputs.log_posteriors, inputs.num_frames, names=["cut-a", "cut-b"]
+    )
+    graphs = compiler.compile([[0], [2, 1]])
+    monkeypatch.setattr(lattices, limit, value)
+    _with_graphs(graphs, emissions, message)
+
+
+def test_more_frames_than_k2_can_number_are_refused_by_name():
+    """k2 keeps the number of frames in 16 bits: a longer one had no path, and a score of -inf."""
+    compiler = MlFsaCompiler(2, "single")
+    graphs = compiler.compile([[0]])
+    for frames in (65534, 65535):
+        log_posteriors = torch.zeros(1, frames, 2).log_softmax(-1)
+        emissions = compiler.emissions(log_posteriors, [frames], names=["lecture"])
+        if frames == 65534:
+            assert best_path(graphs, emissions)[0][-1].end == frames
+        else:
+            _with_graphs(graphs, emissions, "lecture is too large for k2: it has 65535 frames")
+
+
+def test_more_states_than_k2_can_number_are_refused_by_name():
+    """k2 keeps states of a graph in 16 bits, and would go on in another one."""
+    compiler = MlFsaCompiler(1, "single")
+    emissions = compiler.emissions(torch.zeros(1, 2, 1), [2], names=["lecture"])
+    graphs = compiler.compile([[0] * 65_535])
+    _with_graphs(graphs, emissions, "lecture is too large for k2: it has a graph of 65537 states")
+
+
+def test_more_columns_than_k2_can_number_are_refused():
+    """k2 keeps labels in 16 bits: those above were read from columns of other units."""
+    assert MlFsaCompiler(32_767, "single").layout.num_columns == 65_535
+    with pytest.raises(ValueError, match="need 65537 columns of emissions, and k2 can number 655"):
+        MlFsaCompiler(32_768, "single")
+    with pytest.raises(ValueError, match="columns of emissions, and k2 can number 65535"):
+        MlFsaCompiler(2, states_per_unit=2**31)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import k2
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -35,7 +36,38 @@ def test_every_utterance_is_in_one_batch_below_the_cap(sizes, more):
         assert batch
         assert total <= cap
         if following is not None:
-            assert total + cells[following[0]] > cap, "room for one more"
+            states = sum(sizes[index][1] // 2 for index in [*batch, following[0]])
+            numbered = (frames[batch[0]] + 1) * states
+            assert max(total + cells[following[0]], numbered) > cap, "room for one more"
+        # What k2 numbers is as large as if all were as long as the longest.
+        assert (frames[batch[0]] + 1) * sum(sizes[index][1] // 2 for index in batch) <= cap
+
+
+def test_batches_of_mixed_lengths_are_planned_for_what_k2_numbers():
+    """One of 3000 frames and 1000 of 30 with large graphs: few cells, and k2 numbers 3000 x all."""
+    compiler = MlFsaCompiler(NUM_UNITS, "substitution", states_per_unit=3)
+    graphs = compiler.compile([[0, 1, 2]] + [[3, 1] * 10] * 1000)
+    frames = [3000] + [30] * 1000
+    states = np.diff(graphs.arcs.shape().row_splits(1).numpy())
+    cells = graphs.num_arcs * 31 + (3000 - 30) * graphs[0].num_arcs
+    cap = 40_000_000
+    assert cells < cap < 3001 * states.sum(), "in one batch by cells alone"
+    batches = plan_batches(frames, graphs, cap)
+    assert sorted(sum(batches, [])) == list(range(1001))
+    for batch in batches:
+        longest = max(frames[index] for index in batch)
+        assert (longest + 1) * states[batch].sum() <= cap
+    assert len(batches) < 10
+
+
+def test_messages_call_utterances_by_their_names():
+    names = ["anna-1", "anna-2"]
+    with pytest.raises(ValueError, match="anna-2 is too large: 6 arcs x 10 frames are 60 cells"):
+        plan_batches([3, 9], [6, 6], 59, names=names)
+    with pytest.raises(ValueError, match="anna-1 has -1 frames and 6 arcs"):
+        plan_batches([-1, 9], [6, 6], names=names)
+    with pytest.raises(ValueError, match="2 names for 1 utterances"):
+        plan_batches([3], [6], names=names)
 
 
 def test_tensors_and_graphs_are_taken_too():
