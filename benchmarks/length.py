@@ -12,9 +12,12 @@ ten seconds are so one by one; what they are told alone is what longer recording
 * Seconds are those of alignment and localisation, and not those of starting, of reading the model
   and of what is compiled or loaded at the first call, which is made on another part.
 * Memory is the largest resident size of the process, with Python and its libraries.
+  Some of the time is a recording's and not its seconds', so that a second of ten is dearer than one
+  of a minute.
 * A unit agrees where the same is heard, is it flagged or not, and both of its edges are within two
-  frames. Features are normalised by the mean of a whole recording, which differs between a part and
-  an hour of many speakers; --speaker names one of FSDD's.
+  frames. Features are normalised by the mean of a whole recording. The mean of ten seconds of it is
+  another one, which has nothing to do with the search, so that the parts are given one mean before
+  they are joined. With --own-means they keep their own, and the figure is that of both effects.
 
 Without --corpus-dir the digits are tones. The exit status is 1 if the hour (or what --lengths ends
 with) takes more than one and a half times as long a second as ten seconds do, or any length more
@@ -160,7 +163,14 @@ def make_cut(name: str, features: np.ndarray, units: list[str], folder: Path) ->
     return MonoCut(name, 0.0, duration, 0, supervisions=[supervision], features=stored)
 
 
-def prepare(speech: Speech, lengths: Sequence[int], num_train: int, seed: int, work: Path) -> None:
+def prepare(
+    speech: Speech,
+    lengths: Sequence[int],
+    num_train: int,
+    seed: int,
+    own_means: bool,
+    work: Path,
+) -> None:
     """Write the cuts to train on, and those of each length, of which longer ones are the parts."""
     rng = np.random.default_rng(seed)
     extractor = fbank_extractor(RATE)
@@ -172,7 +182,10 @@ def prepare(speech: Speech, lengths: Sequence[int], num_train: int, seed: int, w
 
     def cut_of(name: str, num_frames: int | None, num_digits: int) -> MonoCut:
         samples, said = speech.utterance(num_frames, num_digits, rng)
-        return make_cut(name, extractor.extract(samples, RATE), written(said), work / "features")
+        features = extractor.extract(samples, RATE)
+        if num_frames is not None and not own_means:
+            features = features - features.mean(axis=0)
+        return make_cut(name, features, written(said), work / "features")
 
     for split, count in (("train", num_train), ("valid", max(num_train // 10, 2))):
         cuts = [cut_of(f"{split}{number}", None, 5) for number in range(count)]
@@ -311,6 +324,11 @@ def make_parser() -> ArgumentParser:
         default=[1, 6, 60, 360],
         help="of the recordings, in parts of ten seconds, the first being 1",
     )
+    parser.add_argument(
+        "--own-means",
+        action="store_true",
+        help="leave each part its own mean, by which it is normalised alone and not when joined",
+    )
     parser.add_argument("--num-train", type=PositiveInt, default=200, help="utterances to train on")
     parser.add_argument("--iterations", type=PositiveInt, default=4, help="of training")
     parser.add_argument("--seed", type=NonNegativeInt, default=0, help="of everything random")
@@ -355,7 +373,7 @@ def measured(options, config: RecipeConfig, speech: Speech, work: Path) -> dict:
     work.mkdir(parents=True, exist_ok=True)
     UnitTable(tuple(sorted(speech.clips))).save(work / "tokens.txt")
     log("length: preparing and training")
-    prepare(speech, options.lengths, options.num_train, options.seed, work)
+    prepare(speech, options.lengths, options.num_train, options.seed, options.own_means, work)
     train(config, work, options.seed)
     hardware = machine()
     lengths = []
@@ -394,7 +412,12 @@ def measured(options, config: RecipeConfig, speech: Speech, work: Path) -> dict:
     if options.corpus_dir is not None:
         speech_name = f"FSDD ({options.speaker or 'all speakers'})"
     return {
-        "settings": {"speech": speech_name, "seed": options.seed, "threads": options.threads},
+        "settings": {
+            "speech": speech_name,
+            "seed": options.seed,
+            "threads": options.threads,
+            "own_means": options.own_means,
+        },
         "machine": hardware,
         "load_after": machine()["load_average"],
         "lengths": lengths,

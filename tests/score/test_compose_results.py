@@ -168,8 +168,8 @@ def test_parts_that_were_not_done_are_left_out_and_named(composer, exp, capsys):
     ]
     log = capsys.readouterr().out
     assert (
-        "without speaker, espeak, seeds, correctness, estep, competitors, length, which were not done"
-        in log
+        "without speaker, espeak, seeds, correctness, estep, competitors, length, "
+        "which were not done" in log
     )
 
 
