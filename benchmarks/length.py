@@ -311,6 +311,8 @@ def print_report(report: dict) -> None:
     headers = ("", "units", "align", "localise", "of 10 s", "MB", "units agree %")
     print("\n" + tabulate(rows, headers, floatfmt=("", "", ".2f", ".2f", ".2f", ".0f", "")))
     print("\nalign, localise: milliseconds a second of audio; of 10 s: both, as a ratio.")
+    means = "a mean of its own" if settings["own_means"] else "the same mean"
+    print(f"units agree: with what ten seconds are told alone, each of {means}.")
 
 
 def make_parser() -> ArgumentParser:
