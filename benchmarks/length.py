@@ -9,7 +9,8 @@ ML-VAE-sub and the aligner of stage 3 are trained on short utterances of the sam
 each length is aligned and localised, in a process of its own, as stages 3 and 5 do it. The parts of
 ten seconds are so one by one; what they are told alone is what longer recordings are compared with.
 
-* Seconds are those of alignment and localisation, and not those of starting, of reading the model
+* Seconds are those that the process computes (of all threads together), as what else the machine
+  does would be another share of each length; of alignment and localisation, and not of starting, of reading the model
   and of what is compiled or loaded at the first call, which is made on another part.
 * Memory is the largest resident size of the process, with Python and its libraries.
   Some of the time is a recording's and not its seconds', so that a second of ten is dearer than one
@@ -244,11 +245,11 @@ def measure(config: RecipeConfig, work: Path, length: int) -> None:
     localize = load_localizers(SYSTEM, config, first, dataset, work / SYSTEM, CPU)[SYSTEM]
 
     def answered(cut: MonoCut) -> tuple[MonoCut, list[float]]:
-        times = [time.perf_counter()]
+        times = [time.process_time()]
         aligned, short = aligner.align(CutSet.from_cuts([cut]), dataset)
-        times.append(time.perf_counter())
+        times.append(time.process_time())
         localized, without = localize(aligned)
-        times.append(time.perf_counter())
+        times.append(time.process_time())
         if short or without:
             raise ValueError(f"{cut.id} has no answer")
         return localized[0], np.diff(times).tolist()
@@ -310,7 +311,7 @@ def print_report(report: dict) -> None:
         )
     headers = ("", "units", "align", "localise", "of 10 s", "MB", "units agree %")
     print("\n" + tabulate(rows, headers, floatfmt=("", "", ".2f", ".2f", ".2f", ".0f", "")))
-    print("\nalign, localise: milliseconds a second of audio; of 10 s: both, as a ratio.")
+    print("\nalign, localise: milliseconds of CPU a second of audio; of 10 s: both, as a ratio.")
     means = "a mean of its own" if settings["own_means"] else "the same mean"
     print(f"units agree: with what ten seconds are told alone, each of {means}.")
 
