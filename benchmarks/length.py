@@ -10,11 +10,10 @@ each length is aligned and localised, in a process of its own, as stages 3 and 5
 ten seconds are so one by one; what they are told alone is what longer recordings are compared with.
 
 * Seconds are those that the process computes (of all threads together), as what else the machine
-  does would be another share of each length; of alignment and localisation, and not of starting, of reading the model
-  and of what is compiled or loaded at the first call, which is made on another part.
+  does would be another share of each length. They are of alignment and localisation, and not of
+  starting, of reading the model and of what is compiled or loaded at the first call, which is made
+  on another part.
 * Memory is the largest resident size of the process, with Python and its libraries.
-  Some of the time is a recording's and not its seconds', so that a second of ten is dearer than one
-  of a minute.
 * A unit agrees where the same is heard, is it flagged or not, and both of its edges are within two
   frames. Features are normalised by the mean of a whole recording. The mean of ten seconds of it is
   another one, which has nothing to do with the search, so that the parts are given one mean before
