@@ -9,12 +9,15 @@ ML-VAE-sub and the aligner of stage 3 are trained on short utterances of the sam
 each length is aligned and localised, in a process of its own, as stages 3 and 5 do it. The parts of
 ten seconds are so one by one; what they are told alone is what longer recordings are compared with.
 
-* Seconds are those of alignment and localisation, and not those of starting, of reading the model
-  and of what is compiled or loaded at the first call, which is made on another part.
+* Seconds are those that the process computes (of all threads together), as what else the machine
+  does would be another share of each length. They are of alignment and localisation, and not of
+  starting, of reading the model and of what is compiled or loaded at the first call, which is made
+  on another part.
 * Memory is the largest resident size of the process, with Python and its libraries.
 * A unit agrees where the same is heard, is it flagged or not, and both of its edges are within two
-  frames. Features are normalised by the mean of a whole recording, which differs between a part and
-  an hour of many speakers; --speaker names one of FSDD's.
+  frames. Features are normalised by the mean of a whole recording. The mean of ten seconds of it is
+  another one, which has nothing to do with the search, so that the parts are given one mean before
+  they are joined. With --own-means they keep their own, and the figure is that of both effects.
 
 Without --corpus-dir the digits are tones. The exit status is 1 if the hour (or what --lengths ends
 with) takes more than one and a half times as long a second as ten seconds do, or any length more
@@ -160,7 +163,14 @@ def make_cut(name: str, features: np.ndarray, units: list[str], folder: Path) ->
     return MonoCut(name, 0.0, duration, 0, supervisions=[supervision], features=stored)
 
 
-def prepare(speech: Speech, lengths: Sequence[int], num_train: int, seed: int, work: Path) -> None:
+def prepare(
+    speech: Speech,
+    lengths: Sequence[int],
+    num_train: int,
+    seed: int,
+    own_means: bool,
+    work: Path,
+) -> None:
     """Write the cuts to train on, and those of each length, of which longer ones are the parts."""
     rng = np.random.default_rng(seed)
     extractor = fbank_extractor(RATE)
@@ -173,7 +183,9 @@ def prepare(speech: Speech, lengths: Sequence[int], num_train: int, seed: int, w
     def cut_of(name: str, num_frames: int | None, num_digits: int) -> MonoCut:
         samples, said = speech.utterance(num_frames, num_digits, rng)
         features = extractor.extract(samples, RATE)
-        return make_cut(name, features - features.mean(0), written(said), work / "features")
+        if num_frames is not None and not own_means:
+            features = features - features.mean(axis=0)
+        return make_cut(name, features, written(said), work / "features")
 
     for split, count in (("train", num_train), ("valid", max(num_train // 10, 2))):
         cuts = [cut_of(f"{split}{number}", None, 5) for number in range(count)]
@@ -232,11 +244,11 @@ def measure(config: RecipeConfig, work: Path, length: int) -> None:
     localize = load_localizers(SYSTEM, config, first, dataset, work / SYSTEM, CPU)[SYSTEM]
 
     def answered(cut: MonoCut) -> tuple[MonoCut, list[float]]:
-        times = [time.perf_counter()]
+        times = [time.process_time()]
         aligned, short = aligner.align(CutSet.from_cuts([cut]), dataset)
-        times.append(time.perf_counter())
+        times.append(time.process_time())
         localized, without = localize(aligned)
-        times.append(time.perf_counter())
+        times.append(time.process_time())
         if short or without:
             raise ValueError(f"{cut.id} has no answer")
         return localized[0], np.diff(times).tolist()
@@ -298,7 +310,9 @@ def print_report(report: dict) -> None:
         )
     headers = ("", "units", "align", "localise", "of 10 s", "MB", "units agree %")
     print("\n" + tabulate(rows, headers, floatfmt=("", "", ".2f", ".2f", ".2f", ".0f", "")))
-    print("\nalign, localise: milliseconds a second of audio; of 10 s: both, as a ratio.")
+    print("\nalign, localise: milliseconds of CPU a second of audio; of 10 s: both, as a ratio.")
+    means = "a mean of its own" if settings["own_means"] else "the same mean"
+    print(f"units agree: with what ten seconds are told alone, each of {means}.")
 
 
 def make_parser() -> ArgumentParser:
@@ -311,6 +325,11 @@ def make_parser() -> ArgumentParser:
         type=list[PositiveInt],
         default=[1, 6, 60, 360],
         help="of the recordings, in parts of ten seconds, the first being 1",
+    )
+    parser.add_argument(
+        "--own-means",
+        action="store_true",
+        help="leave each part its own mean, by which it is normalised alone and not when joined",
     )
     parser.add_argument("--num-train", type=PositiveInt, default=200, help="utterances to train on")
     parser.add_argument("--iterations", type=PositiveInt, default=4, help="of training")
@@ -356,7 +375,7 @@ def measured(options, config: RecipeConfig, speech: Speech, work: Path) -> dict:
     work.mkdir(parents=True, exist_ok=True)
     UnitTable(tuple(sorted(speech.clips))).save(work / "tokens.txt")
     log("length: preparing and training")
-    prepare(speech, options.lengths, options.num_train, options.seed, work)
+    prepare(speech, options.lengths, options.num_train, options.seed, options.own_means, work)
     train(config, work, options.seed)
     hardware = machine()
     lengths = []
@@ -395,7 +414,12 @@ def measured(options, config: RecipeConfig, speech: Speech, work: Path) -> dict:
     if options.corpus_dir is not None:
         speech_name = f"FSDD ({options.speaker or 'all speakers'})"
     return {
-        "settings": {"speech": speech_name, "seed": options.seed, "threads": options.threads},
+        "settings": {
+            "speech": speech_name,
+            "seed": options.seed,
+            "threads": options.threads,
+            "own_means": options.own_means,
+        },
         "machine": hardware,
         "load_after": machine()["load_average"],
         "lengths": lengths,

@@ -137,7 +137,7 @@ def test_a_part_that_fails_stops_and_leaves_no_record(results):
     assert len(calls) == 5  # all before it, nothing after
     assert not (results.records / "speaker.txt").exists()
     _, calls = results()
-    assert "speaker:theo" in calls[0] and len(calls) == 5
+    assert "speaker:theo" in calls[0] and len(calls) == 6
 
 
 def test_threads_and_company_are_recorded(results):
