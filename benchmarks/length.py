@@ -56,6 +56,7 @@ from mlvae.data.dataset import UnitDataset, load_cuts
 from mlvae.data.features import fbank_extractor
 from mlvae.data.manifests import write_json, write_manifest
 from mlvae.data.units import UnitTable
+from mlvae.program import start_program
 from mlvae.stage import log
 from mlvae.systems import load_localizers, train_system
 from mlvae.tiers import tier
@@ -363,7 +364,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         report = measured(options, config, speech, options.work or Path(temporary))
     print_report(report)
     if options.json is not None:
-        options.json.write_text(json.dumps(report, indent=2) + "\n")
+        write_json(options.json, report)
     if report["failed"]:
         print("length.py: " + "; ".join(report["failed"]), file=sys.stderr)
         return 1
@@ -385,7 +386,7 @@ def measured(options, config: RecipeConfig, speech: Speech, work: Path) -> dict:
         command = [sys.executable, __file__, "--work", str(work), "--measure", str(length)]
         command += ["--threads", str(options.threads)]
         subprocess.run(command, check=True, stdout=sys.stderr)
-        one = json.loads((work / f"measured{length}.json").read_text())
+        one = json.loads((work / f"measured{length}.json").read_text(encoding="utf-8"))
         seconds = (one["align_seconds"] + one["localize_seconds"]) / one["audio_seconds"]
         first = lengths[0]["seconds"] if lengths else seconds
         alike, total = agreement(work, length)
@@ -428,4 +429,5 @@ def measured(options, config: RecipeConfig, speech: Speech, work: Path) -> dict:
 
 
 if __name__ == "__main__":
+    start_program()
     sys.exit(main())

@@ -69,7 +69,7 @@ def one_thread():
 @pytest.mark.parametrize("part", ["epoch of the generator", "search"])
 def test_training_loses_ten_minutes_at_most(tmp_path, monkeypatch, part):
     monkeypatch.setattr(Algorithm, "search_frames", lambda self: 30)
-    functions = [(Learner, "step")] if part != "search" else [(mlvae.em.estep, "best_path")]
+    functions = [(Learner, "step")] if part != "search" else [(mlvae.em.estep, "answers_of")]
     cuts = spoken_cuts(14)[0], spoken_cuts(3, seed=1)[0]
     config = replace(CONFIG, iterations=1, max_frames=60)
     work = SlowWork(monkeypatch, functions)
