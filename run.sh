@@ -90,9 +90,11 @@ export PYTHONPATH
 # E-steps, and get it again page by page.
 export MALLOC_MMAP_THRESHOLD_=${MALLOC_MMAP_THRESHOLD_:-33554432}
 export MALLOC_TRIM_THRESHOLD_=${MALLOC_TRIM_THRESHOLD_:-1073741824}
-# OpenMP's threads sleep while they wait. Otherwise they spin, and beside another busy program each
-# waits for a core that another one spins on.
-export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
+# OpenMP's threads sleep when they have waited for a moment. Otherwise they spin, and beside another
+# busy program each waits for a core that another one spins on (benchmarks/busy.py).
+if [[ -z ${OMP_WAIT_POLICY:-} ]]; then
+  export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-1000}
+fi
 
 data=$data_dir/${corpus_name:-$corpus}
 exp=$exp_dir/$recipe/${corpus_name:-$corpus}/$config

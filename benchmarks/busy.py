@@ -5,9 +5,10 @@
 
 A step is one of the phoneme estimator of recipes/audiomnist/conf/small.yaml on random features.
 Each round measures, in turn and each in a process of its own, OpenMP threads that spin while they
-wait (OpenMP's own way) and threads that sleep (``OMP_WAIT_POLICY=passive``, as run.sh and the
-command mlvae have it), alone and beside --busy programs of which each keeps a core busy. What
-counts are the ratios of medians: other work on the machine changes from round to round.
+wait (OpenMP's own way), threads that sleep at once (``GOMP_SPINCOUNT=0``), and threads that sleep
+after a moment (as run.sh and the command mlvae have it), alone and beside --busy programs that
+train likewise, in OpenMP's own way. What counts are the ratios of medians: other work on the
+machine changes from round to round.
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ from jsonargparse import ArgumentParser
 from jsonargparse.typing import PositiveInt
 from tabulate import tabulate
 
-from mlvae.program import start_program
+from mlvae.program import SPINS, start_program
 
 ROOT = Path(__file__).resolve().parents[1]
-POLICIES = {"spin": "", "sleep": "passive"}
-SPINNING = "while True: pass"
+POLICIES = {"spin": "", "sleep at once": "0", f"sleep after {SPINS} looks": SPINS}
+FOR_EVER = 10**9
+#: Runs this file without start_program, so that threads are what the environment says.
+STEP = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from benchmarks.busy import main; main()"
 
 
 def step_seconds(threads: int, steps: int) -> float:
@@ -61,12 +64,12 @@ def measure(policy: str, busy: int, threads: int, steps: int) -> float:
     """Seconds of a step in a process of its own, beside ``busy`` others."""
     names = [name for name in os.environ if not name.startswith(("OMP_", "GOMP_"))]
     env = {name: os.environ[name] for name in names}
-    if policy:
-        env["OMP_WAIT_POLICY"] = policy
-    others = [subprocess.Popen([sys.executable, "-c", SPINNING]) for _ in range(busy)]
+    command = [sys.executable, "-c", STEP, "--threads", str(threads), "--step", "--steps"]
+    others = [subprocess.Popen([*command, str(FOR_EVER)], env=env) for _ in range(busy)]
+    env |= {"GOMP_SPINCOUNT": policy} if policy else {}
     try:
-        command = [sys.executable, __file__, "--threads", str(threads), "--steps", str(steps)]
-        done = subprocess.run([*command, "--step"], env=env, check=True, capture_output=True)
+        time.sleep(5 if busy else 0)  # until the others are at work
+        done = subprocess.run([*command, str(steps)], env=env, check=True, capture_output=True)
         return json.loads(done.stdout)
     finally:
         for other in others:
@@ -78,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print; returns the exit status."""
     parser = ArgumentParser(prog="busy.py", description=__doc__)
     parser.add_argument("--threads", type=PositiveInt, default=2, help="of the training")
-    parser.add_argument("--busy", type=PositiveInt, default=2, help="programs beside it")
+    parser.add_argument("--busy", type=PositiveInt, default=1, help="programs beside it")
     parser.add_argument("--rounds", type=PositiveInt, default=3, help="of all four")
     parser.add_argument("--steps", type=PositiveInt, default=8, help="of which the median counts")
     parser.add_argument("--step", action="store_true", help="measure in this process alone")

@@ -76,8 +76,10 @@ from mlvae.pronunciations import (
 from mlvae.stage import log
 from mlvae.tiers import has_tier, with_tiers
 
-#: Largest search of a whole recording, in cells (arcs x frames): about 1 GB.
-MAX_CELLS_WHOLE = 5 * MAX_CELLS
+#: Largest search of a whole recording, in cells (arcs x frames): from there on stretches are fast
+MAX_CELLS_WHOLE = MAX_CELLS // 2
+#: The same where it is known roughly where the words lie.
+MAX_CELLS_SURE = MAX_CELLS // 10
 #: Frames of a stretch and of half a seam where the recording was read before, and where an
 #: alignment is only as good as the last round's.
 SURE = (1000, 200)
@@ -340,7 +342,8 @@ class Aligner:
         """Whether a cut is searched in stretches."""
         if cut.num_frames > most_frames:
             return True
-        return self._cells(cut_pronunciations(cut, table), cut.num_frames) > self.max_cells
+        most = min(self.max_cells, MAX_CELLS_SURE) if has_tier(cut, "fa") else self.max_cells
+        return self._cells(cut_pronunciations(cut, table), cut.num_frames) > most
 
     def _long(
         self, cuts: CutSet, table: UnitTable, most_frames: float = math.inf

@@ -8,18 +8,24 @@ import locale
 import os
 import sys
 
+#: How often threads look before they sleep. Sleeping at once costs an idle machine half as much
+#: time again, and ten times as many looks cost a busy one several times as much; see
+#: benchmarks/busy.py.
+SPINS = "1000"
+
 
 def start_program() -> None:
-    """Make names and texts of every language safe in any locale, and idle threads sleep.
+    """Make names and texts of every language safe in any locale, and waiting threads sleep.
 
     * Files, names of files, and what other libraries read and write are UTF-8. Where the locale
       says otherwise, the program is started once more in Python's UTF-8 mode, which cannot be
       switched on later.
     * What standard output cannot show (``PYTHONIOENCODING=ascii``) becomes an escape there, as on
       standard error, and ends no program that has done all its work.
-    * OpenMP's threads sleep while they wait, unless the user has set ``OMP_WAIT_POLICY``: spinning
-      ones keep one another waiting where another program takes a core. OpenMP looks when torch is
-      loaded, so that this works where torch is imported afterwards; run.sh sets it for the stages.
+    * OpenMP's threads sleep when they have waited for a moment, unless the user has set
+      ``GOMP_SPINCOUNT`` or ``OMP_WAIT_POLICY``: spinning ones keep one another waiting where
+      another program takes a core. OpenMP looks when torch is loaded, so that this works where
+      torch is imported afterwards; run.sh sets it for the stages.
     """
     encodings = (sys.getfilesystemencoding(), locale.getpreferredencoding(False))
     if any(codecs.lookup(name).name != "utf-8" for name in encodings) and sys.executable:
@@ -27,5 +33,5 @@ def start_program() -> None:
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *arguments])
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    if "torch" not in sys.modules:
-        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    if "torch" not in sys.modules and not os.environ.get("OMP_WAIT_POLICY"):
+        os.environ.setdefault("GOMP_SPINCOUNT", SPINS)

@@ -52,14 +52,14 @@ def test_run_calls_all_stages_in_order(project):
     ("variable", "value", "other"),
     [
         ("MALLOC_TRIM_THRESHOLD_", str(2**30), "5"),
-        ("OMP_WAIT_POLICY", "passive", "active"),
+        ("GOMP_SPINCOUNT", "1000", "7"),
         ("PYTHONUTF8", "1", "0"),
     ],
 )
 def test_stages_have_settings_of_the_process_unless_the_user_has_others(
     project, variable, value, other
 ):
-    """Freed memory is kept, threads that wait sleep, and text is UTF-8."""
+    """Freed memory is kept, threads that wait soon sleep, and text is UTF-8."""
     project.has("python3")
     for given, used in (({}, value), ({variable: other}, other)):
         given = {"KNOWS": "yes", "NOTE": variable, **given}

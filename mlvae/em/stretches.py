@@ -44,8 +44,8 @@ from mlvae.fsa import (
 from mlvae.fsa.pruned import open_ended, pruned_path
 from mlvae.tiers import units_of_words
 
-#: Frames that :func:`locate` reads at once; the first two thirds are believed.
-WINDOW = 6000
+#: Frames that :func:`locate` reads at once; the first five sixths are believed.
+WINDOW = 9000
 #: Longest stretch that is searched because a part of it has no path, in stretches.
 MOST_MERGED = 4
 #: Fewest words between a cut and the end of its seam, where the stretch has so many.
@@ -453,7 +453,7 @@ def locate(
         if len(found) == last - first < len(words) - first:
             share *= 2  # more was said than there were words
             continue
-        sure = frame + 2 * (end - frame) // 3
+        sure = frame + 5 * (end - frame) // 6
         believed = [time for _, time in found if time.end <= sure]
         if not believed:
             if not found or found[0][1].start >= sure:

@@ -4,7 +4,7 @@ An exact search takes time and memory for each arc in each frame. The pruned one
 what is within a beam of the best there, so that both grow with the frames alone; what it finds is
 the best path unless that was once worse than another one by more than the beam. A path that lost
 the best one on its way looks like any other, and is far from it in all that follows. So what is
-found is believed only where a beam more than twice as wide finds nothing better.
+found is believed only where the next wider beam finds nothing better.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .spans import UnitSpan
 
 #: Beams in natural-log scores, each tried where the one before it is not known to be wide enough.
 #: A word that was said otherwise than written costs some hundred until the path goes on behind it.
-SEARCH_BEAMS = (300.0, 700.0, 1600.0, 4000.0, 10000.0)
+SEARCH_BEAMS = (300.0, 500.0, 1000.0, 3000.0, 10000.0)
 #: Most states that are kept in a frame, whatever the beam.
 MOST_STATES = 30000
 #: What a wider beam must gain to be of another opinion: less is rounding, or a frame at an edge.

@@ -15,6 +15,7 @@ import sys
 
 import pytest
 
+from mlvae.program import SPINS
 from tests.shell_project import ROOT
 
 PROGRAM = """
@@ -67,19 +68,27 @@ def test_a_program_does_its_work_in_any_locale(tmp_path, env):
 
 def test_a_library_is_left_alone():
     """What a program does first is not done where mlvae is imported."""
-    code = "import os, mlvae.cli; print(os.environ.get('OMP_WAIT_POLICY'))"
-    env = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    code = "import os, mlvae.cli; print(os.environ.get('GOMP_SPINCOUNT'))"
+    env = without_openmp()
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, check=True, timeout=60)
     assert done.stdout.strip() == b"None"
 
 
-@pytest.mark.parametrize(("given", "used"), [(None, "passive"), ("active", "active")])
-def test_threads_of_the_command_sleep_while_they_wait(given, used):
+def without_openmp() -> dict[str, str]:
+    """The environment without settings of OpenMP."""
+    names = [name for name in os.environ if not name.startswith(("OMP_", "GOMP_"))]
+    return {name: os.environ[name] for name in names}
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [({}, SPINS), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")],
+)
+def test_threads_of_the_command_soon_sleep_while_they_wait(given, used):
     code = "import os, sys; from mlvae.program import start_program; start_program(); "
-    code += "print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules)"
-    env = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
-    env |= {"OMP_WAIT_POLICY": given} if given else {}
+    code += "print(os.environ.get('GOMP_SPINCOUNT'), 'torch' in sys.modules)"
+    env = without_openmp() | given
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, check=True, timeout=60)
     assert done.stdout.decode().split() == [used, "False"]
