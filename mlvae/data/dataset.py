@@ -18,9 +18,9 @@ from lhotse.dataset.sampling.base import CutSampler
 from torch.utils.data import Dataset
 
 from mlvae.data.checks import check_id
-from mlvae.data.clips import SkipReport
 from mlvae.data.manifests import check_is_cut, check_sources, manifest_lines, place_of, shown_id
 from mlvae.data.units import UnitTable, canonical_units
+from mlvae.stage import StageReport
 
 
 class FeaturesError(ValueError):
@@ -79,7 +79,7 @@ def cut_of_line(content: dict[str, Any], place: str, allow_commands: bool = Fals
         raise ValueError(f"{place}: {name}: not a cut of lhotse: {reason}") from error
 
 
-def usable_cuts(cuts: CutSet, table: UnitTable, report: SkipReport) -> CutSet:
+def usable_cuts(cuts: CutSet, table: UnitTable, report: StageReport) -> CutSet:
     """The cuts that a model can read: with sound features, and canonical units of the table.
 
     The others are reported as skipped with a reason; those that stay are not counted yet.

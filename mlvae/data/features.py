@@ -36,7 +36,6 @@ from mlvae.data.checks import (
     source_name,
     with_audio_digest,
 )
-from mlvae.data.clips import SkipReport
 from mlvae.data.dataset import cut_of_line, features_digest, load_cuts, load_features
 from mlvae.data.manifests import (
     SOURCE_TYPES,
@@ -48,7 +47,7 @@ from mlvae.data.manifests import (
     write_manifest,
 )
 from mlvae.made import remove_made
-from mlvae.stage import atomic_path, log, progress
+from mlvae.stage import StageReport, atomic_path, log, progress
 
 NUM_MEL_BINS = 40
 FRAME_LENGTH, FRAME_SHIFT = 0.025, 0.01  # seconds
@@ -134,7 +133,7 @@ def written_files(data_dir: Path) -> list[Path]:
 
 def compute_fbank(
     data_dir: Path,
-    report: SkipReport,
+    report: StageReport,
     num_jobs: int = 1,
     allow_commands: bool = False,
     allow_shared: bool = False,
@@ -228,7 +227,7 @@ def _corpus(path: Path) -> tuple[int, bool]:
 
 
 def _sound_cuts(
-    folder: Path, report: SkipReport, allow_commands: bool, units_come_later: bool
+    folder: Path, report: StageReport, allow_commands: bool, units_come_later: bool
 ) -> dict[str, list[MonoCut]]:
     """The cuts that make sense, by split; the others are skipped with their places."""
     cuts: dict[str, list[MonoCut]] = {split: [] for split in SPLITS}
@@ -263,7 +262,7 @@ def _write_features(
     results: Iterable[tuple[np.ndarray, str] | str],
     path: Path,
     split: str,
-    report: SkipReport,
+    report: StageReport,
 ) -> list[MonoCut]:
     """Write a feature file; the cuts that have features there, with their digests."""
     with_features: list[MonoCut] = []

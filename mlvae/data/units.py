@@ -10,6 +10,7 @@ from pathlib import Path
 
 from lhotse import CutSet
 from lhotse.cut import Cut
+from rapidfuzz.distance import Levenshtein
 
 from mlvae.data.manifests import write_json
 from mlvae.stage import atomic_path
@@ -103,6 +104,25 @@ class UnitTable:
         with atomic_path(Path(path)) as temporary:
             lines = [f"{symbol} {i}\n" for i, symbol in enumerate(self.symbols)]
             temporary.write_text("".join(lines), encoding="utf-8")
+
+
+def align_symbols(wanted: Sequence[str], found: Sequence[str]) -> list[int | None]:
+    """Align two strings of symbols with the fewest edits (rapidfuzz).
+
+    Returns:
+        For each of ``wanted`` the index of its counterpart in ``found``, equal or not; None where
+        it has none.
+
+    Example:
+        >>> align_symbols(["k", "ae", "t", "s"], ["k", "eh", "t"])
+        [0, 1, 2, None]
+    """
+    indexes: list[int | None] = [None] * len(wanted)
+    for block in Levenshtein.opcodes(list(wanted), list(found)):
+        if block.tag in ("equal", "replace"):  # as many on either side
+            for offset in range(block.src_end - block.src_start):
+                indexes[block.src_start + offset] = block.dest_start + offset
+    return indexes
 
 
 def count_units(cuts: CutSet) -> Counter[str]:

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from lhotse import CutSet, MonoCut, SupervisionSegment
 
-from mlvae.data.audio import write_wav
-from mlvae.data.clips import file_recording
+from mlvae.data.audio import file_recording, write_wav
 from mlvae.data.dataset import load_cuts
 from mlvae.data.features import extract, fbank_extractor
 from mlvae.data.manifests import SPLITS, write_json, write_manifest

@@ -7,7 +7,7 @@ import json
 import pytest
 from lhotse import CutSet
 
-from mlvae.data.simulate.build import simulate_l2arctic
+from mlvae.corpora.simulate.build import simulate_l2arctic
 from mlvae.data.units import UnitTable
 from mlvae.tiers import has_tier, tier, units_of_words
 from tests.data.conftest import load_script
