@@ -45,7 +45,7 @@ from mlvae.fsa import (
     best_path,
     plan_batches,
 )
-from mlvae.fsa.lattices import arc_row_splits
+from mlvae.fsa.search import arc_row_splits
 from mlvae.nn import MlVae
 from mlvae.nn.model import Posteriors
 from mlvae.pronunciations import cut_pronunciations, graph_units

@@ -8,7 +8,7 @@ import k2
 import pytest
 
 from mlvae.fsa import MlFsaCompiler
-from mlvae.fsa.figure import figure, figure_symbol_table, figure_symbols
+from mlvae.fsa.draw import figure, figure_symbol_table, figure_symbols
 
 
 def _arcs(fsa: k2.Fsa) -> list[tuple[int, int, str]]:

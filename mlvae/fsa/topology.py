@@ -1,4 +1,4 @@
-"""What a topology says: in which ways each unit can be spoken."""
+"""Topologies: in which ways each unit of an acceptor can be spoken."""
 
 from __future__ import annotations
 
