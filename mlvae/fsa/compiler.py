@@ -52,13 +52,8 @@ from .checks import (
 )
 from .emissions import Emissions, make_emissions
 from .graph import Detours, build_arcs, read_utterances
-from .layout import KIND_SILENCE, KIND_UNIT, NONE, ColumnLayout
-from .topology import (
-    ml_branches,
-    read_competitors,
-    single_branches,
-    substitution_branches,
-)
+from .layout import KIND_SILENCE, KIND_UNIT, ColumnLayout
+from .topology import NONE, Topology, competitors_refused, read_competitors
 
 #: Far beyond any use, and far from infinity when it is added up.
 MAX_INSERTION_SCORE = 1e6
@@ -71,7 +66,8 @@ class MlFsaCompiler:
         num_units: number of units N; units are integers 0 .. N - 1.
         topology: ``single`` (the paper's one-path acceptor: forced alignment), ``ml`` (the paper's
             figure: a correct and a mispronounced branch per unit) or ``substitution`` (a correct
-            branch and one per competitor, which says what was spoken instead).
+            branch and one per competitor, which says what was spoken instead); or a
+            :class:`.topology.Topology` of one's own.
         states_per_unit: left-to-right states S of a unit, each of at least one frame. The
             mispronounced branch of ``ml`` always has one state.
         silence: whether optional silence is allowed at both edges and between words. The
@@ -103,7 +99,7 @@ class MlFsaCompiler:
     def __init__(
         self,
         num_units: int,
-        topology: str = "ml",
+        topology: str | Topology = "ml",
         states_per_unit: int = 1,
         silence: bool = False,
         skip: bool = False,
@@ -113,22 +109,18 @@ class MlFsaCompiler:
         filler_rate: float = 0.03,
     ) -> None:
         self.layout = ColumnLayout(num_units, states_per_unit, topology, silence, filler)
-        num_units, states_per_unit = self.layout.num_units, self.layout.states_per_unit
-        if competitors is not None and topology != "substitution":
-            raise ValueError(f"competitors go with topology 'substitution', not {topology!r}")
+        table, topology = None, self.layout.topology
+        if topology.takes_competitors:
+            table = read_competitors(competitors, self.layout.num_units)
+        elif competitors is not None:
+            raise ValueError(competitors_refused(topology))
         skip_score = _log_odds(checked_rate(skip_rate, "skip_rate"))
         filler_score = _log_odds(checked_rate(filler_rate, "filler_rate"))
         self._detours = Detours(
             skip_score=skip_score if checked_bool(skip, "skip") else None,
             filler_score=filler_score if self.layout.filler else None,
         )
-        if topology == "single":
-            self._branches = single_branches(num_units, states_per_unit)
-        elif topology == "ml":
-            self._branches = ml_branches(num_units, states_per_unit)
-        else:
-            table = read_competitors(competitors, num_units)
-            self._branches = substitution_branches(num_units, states_per_unit, table)
+        self._branches = topology.branches(self.layout, table)
 
     def compile(
         self,
@@ -240,7 +232,7 @@ def unit_loop(layout: ColumnLayout, num_utterances: int, insertion_score: float 
     """
     if not isinstance(layout, ColumnLayout):
         raise ValueError(f"layout must be that of a compiler, not {shown(layout)}")
-    if layout.topology != "single" or layout.filler:
+    if layout.has_mismatch:
         raise ValueError(f"a unit loop goes with topology single without fillers, not {layout}")
     num_utterances = checked_int(num_utterances, "num_utterances", 1)
     if num_utterances > UINT16_MAX:

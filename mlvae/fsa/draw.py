@@ -32,10 +32,11 @@ from .checks import (
 )
 from .compiler import MlFsaCompiler
 from .layout import KIND_FILLER, KIND_SILENCE, ColumnLayout
+from .topology import TOPOLOGIES, competitors_refused, find_topology
 
 FORMS = ("figure", "frames")
 #: Topologies that the paper draws.
-FIGURE_TOPOLOGIES = ("single", "ml")
+FIGURE_TOPOLOGIES = tuple(name for name, one in TOPOLOGIES.items() if one.in_paper)
 RIGHT, WRONG, HOLD, LEAVE = CONTROL_SYMBOLS = ("R", "W", "H", "S")
 _CORRECT, _BETWEEN, _WRONG, _FILLER = "correct", "between", "wrong", "filler"
 _INK, _WRONG_INK, _FAINT_INK, _JUNCTION_FILL = "#1f2933", "#b3361b", "#7b8794", "#d9e2ec"
@@ -81,8 +82,8 @@ def draw_graph(
     competitors = checked_unit_names(competitors, "competitors")
     if not isinstance(path, (str, os.PathLike)):
         raise ValueError(f"path must be that of a file to write, not {shown(path)}")
-    if len(competitors) and topology != "substitution":
-        raise ValueError(f"competitors go with topology 'substitution', not {shown(topology)}")
+    if len(competitors) and not find_topology(topology).takes_competitors:
+        raise ValueError(competitors_refused(find_topology(topology)))
     if form == "figure":
         options = [checked_bool(silence, "silence"), checked_bool(skip, "skip")]
         options.append(checked_bool(filler, "filler"))
@@ -127,11 +128,12 @@ def figure(units: Sequence[str], topology: str = "ml") -> k2.Fsa:
             f"topology {shown(topology)} is not available as a figure; there are: {known}"
         )
     table = figure_symbol_table(units)
-    arcs, states = [], 2 if topology == "single" else 5
+    has_mismatch = TOPOLOGIES[topology].has_mismatch
+    arcs, states = [], 5 if has_mismatch else 2
     for position, unit in enumerate(units):
         begin, name = position * states, _unit_symbol(unit)
         end = begin + states
-        if topology == "single":
+        if not has_mismatch:
             arcs += [(begin, begin + 1, name), (begin + 1, begin, HOLD), (begin + 1, end, LEAVE)]
             continue
         for first, correctness, emitted in (
@@ -181,7 +183,7 @@ def figure_symbols(columns: Sequence[int], layout: ColumnLayout, names: Sequence
     """
     if not isinstance(layout, ColumnLayout):
         raise ValueError(f"layout must be that of a compiler, not {shown(layout)}")
-    if layout.topology not in FIGURE_TOPOLOGIES:
+    if not layout.topology.in_paper:
         raise ValueError(f"topology {layout.topology!r} is not available as a figure")
     if layout.silence or layout.filler or layout.states_per_unit != 1:
         raise ValueError("the figure has neither silence, fillers nor several states a unit")
@@ -193,8 +195,9 @@ def figure_symbols(columns: Sequence[int], layout: ColumnLayout, names: Sequence
         if not 0 < column < layout.num_columns:
             raise ValueError(f"column {column} is none of a unit: 1 to {layout.num_columns - 1}")
         unit = (column - 1) % layout.num_units
-        is_start = column in (layout.start(unit), layout.start_mismatch(unit))
-        is_wrong = column >= layout.start_mismatch(0)
+        # Holds, starts, and with mispronunciations as many again, starts first.
+        block = (column - 1) // layout.num_units
+        is_start, is_wrong = block in (1, 2), block >= 2
         if not is_start:
             symbols.append(HOLD)
         else:
@@ -219,7 +222,7 @@ def _draw_figure(units: Sequence[str], topology: str):
     drawing = _new_drawing()
     num_states = fsa.arcs.dim0() - 1  # without the one that k2 has for accepting
     rows_of_a_unit = [_BETWEEN, _CORRECT, _CORRECT, _WRONG, _WRONG]
-    if topology == "single":
+    if not TOPOLOGIES[topology].has_mismatch:
         rows_of_a_unit = [_BETWEEN, _BETWEEN]
     rows = [rows_of_a_unit[state % len(rows_of_a_unit)] for state in range(num_states)]
     _add_states(drawing, rows)

@@ -27,14 +27,11 @@ from .checks import (
 )
 from .k2_private import dense_fsa_vec
 from .layout import ColumnLayout
+from .topology import Term
 
 #: q(b_t = 1) and q(pi_t = 1) where the caller has no network for them.
 CONSTANT_BOUNDARY_RATE = 0.1
 CONSTANT_MISPRONUNCIATION_RATE = 0.15
-#: Floor of 1 - q(c): a saturated estimator must not make a mispronunciation impossible.
-MISMATCH_FLOOR = 1e-5
-#: Log of a probability of zero where -inf would make gradients NaN.
-LOWEST = -1e4
 #: No logarithm of a probability lies below: that of the smallest double is -745.
 LOWEST_LOG_PRIOR = -1e4
 #: More than any use of an acoustic scale; sums of scores stay far from infinity.
@@ -216,35 +213,39 @@ def _blocks(
         :meth:`.FrameRows.dense_fsa_vec`.
     """
     hold, start = log_b.split(1, dim=1)
-    right_or_wrong = start + log_pi
-    spoken, spoken_prior = log_q[:, : layout.num_states], log_prior[: layout.num_states]
+    correct_or_not = start + log_pi
+    terms = {
+        Term.HOLD: hold,
+        Term.START: start,
+        Term.START_CORRECT: correct_or_not[:, :1],
+        Term.START_MISPRONOUNCED: correct_or_not[:, 1:],
+    }
+
+    def added(*names: Term) -> torch.Tensor:
+        return torch.cat([terms[name] for name in names], dim=1)
+
+    units, prior = log_q[:, : layout.num_states], log_prior[None, : layout.num_states]
     others = []
-    if layout.topology == "ml":
-        mismatch = log_sum_of_others(spoken, layout.num_units)
-        others.append(mismatch.sub_(log_sum_of_others(spoken_prior[None], layout.num_units)))
-    if layout.filler:
-        filler = floored(spoken.clamp(min=LOWEST).logsumexp(1, keepdim=True))
-        others.append(filler - spoken_prior.logsumexp(0))
+    for columns in layout.columns:
+        values = columns.log_sum(units, layout.num_units)
+        others.append(values.sub_(columns.log_sum(prior, layout.num_units)))
     ratio = log_q - log_prior if log_q.requires_grad else log_q.sub_(log_prior)
     if scale != 1.0:
         ratio, others = ratio * scale, [values * scale for values in others]
 
-    correct = ratio[:, : layout.num_states]
+    units = ratio[:, : layout.num_states]
     if layout.silence:
         blocks = [(ratio[:, layout.num_states :], hold)]
     else:
         blocks = [(torch.zeros_like(hold), torch.zeros_like(hold))]
-    starts = {
-        "single": start,
-        "ml": right_or_wrong[:, :1],
-        "substitution": right_or_wrong,
-    }[layout.topology]
+    starts = layout.topology.starts
     if layout.states_per_unit == 1:
-        blocks.append((correct, torch.cat([hold, starts], dim=1)))
+        blocks.append((units, added(Term.HOLD, *starts)))
     else:
-        blocks += [(correct, hold), (correct[:, :: layout.states_per_unit], starts)]
-    wrong = torch.cat([right_or_wrong[:, 1:], hold], dim=1)
-    return blocks + [(values, wrong) for values in others]
+        blocks += [(units, hold), (units[:, :: layout.states_per_unit], added(*starts))]
+    return blocks + [
+        (values, added(*columns.terms)) for columns, values in zip(layout.columns, others)
+    ]
 
 
 def _uniform(log_posteriors: torch.Tensor) -> torch.Tensor:
@@ -264,61 +265,6 @@ def _share_blank(
     impossible = torch.isneginf(kept) & torch.isneginf(shared)
     total = torch.logaddexp(kept.masked_fill(impossible, 0), shared)
     return total.masked_fill(impossible, -math.inf), log_prior
-
-
-def floored(log_probs: torch.Tensor) -> torch.Tensor:
-    """Log-probabilities with the floor of ``MISMATCH_FLOOR`` for the value, not the gradient."""
-    at_floor = log_probs - log_probs.detach() + math.log(MISMATCH_FLOOR)
-    return torch.where(log_probs < math.log(MISMATCH_FLOOR), at_floor, log_probs)
-
-
-def log_sum_of_others(log_probs: torch.Tensor, num_units: int) -> torch.Tensor:
-    """For each unit, log of the probability of all other units, floored at 1e-5.
-
-    Computed as total minus own, which equals a logsumexp over the others: the total is kept as the
-    nearest float and the rest that is missing from it, so that rounding does not show in the
-    difference, however little is left. The floor holds for the value alone. The gradient stays that
-    of the logsumexp, so that an estimator which is all but sure of a unit can still be told that it
-    is wrong.
-
-    Args:
-        log_probs: float32 (R, N * S), unit by unit.
-        num_units: N.
-
-    Returns:
-        float32 (R, N).
-    """
-    probs = log_probs.exp()
-    if log_probs.shape[-1] > num_units:
-        probs = probs.unflatten(-1, (num_units, -1)).sum(-1)
-    # Some rows at a time, because torch makes a copy in double precision.
-    total = [rows.sum(-1, keepdim=True, dtype=torch.float64) for rows in probs.split(4096)]
-    total = torch.cat(total)
-    nearest = total.float()
-    rest = (total - nearest).float()
-    if not probs.requires_grad:
-        others = torch.sub(nearest, probs, out=probs).add_(rest)
-        return others.clamp_(min=MISMATCH_FLOOR).log_()
-    others = (nearest - probs).add_(rest)
-    result = others.clamp(min=MISMATCH_FLOOR).log_()
-    below = others < MISMATCH_FLOOR
-    if bool(below.any()):
-        unfloored = _unfloored(log_probs, others)
-        floored = unfloored - unfloored.detach() + math.log(MISMATCH_FLOOR)
-        result = torch.where(below, floored, result)
-    return result
-
-
-def _unfloored(log_probs: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
-    """Log of ``others`` (..., N), also where it is too little for a float.
-
-    That can only be so for the likeliest unit: to any other the likeliest is one of the others.
-    """
-    units = log_probs.clamp(min=LOWEST).unflatten(-1, (others.shape[-1], -1)).logsumexp(-1)
-    likeliest = torch.zeros_like(units, dtype=torch.bool)
-    likeliest.scatter_(-1, units.argmax(-1, keepdim=True), True)
-    rest = units.masked_fill(likeliest, LOWEST).logsumexp(-1, keepdim=True)
-    return torch.where(likeliest, rest, others.clamp(min=torch.finfo(others.dtype).tiny).log())
 
 
 class FrameRows:

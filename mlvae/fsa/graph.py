@@ -43,11 +43,10 @@ from .layout import (
     KIND_FILLER,
     KIND_SILENCE,
     KIND_UNIT,
-    NONE,
     SKIPPED_ATTRIBUTES,
     ColumnLayout,
 )
-from .topology import UnitBranches
+from .topology import NONE, UnitBranches
 
 #: Most units left out in a row. It cannot be raised alone: an arc names each of them by an
 #: attribute of its own (``SKIPPED_ATTRIBUTES`` and ``_Chains.left_out``).
@@ -263,12 +262,12 @@ def build_arcs(
     table = ArcTable()
     has_fillers = detours.filler_score is not None
     has_detours = has_fillers or layout.silence or detours.skip_score is not None
-    if has_detours or layout.topology == "substitution":
+    if has_detours or layout.topology.junctions:
         branches = SlotBranches(slots, unit_branches, slots.num_junctions)
         final = branches.end_state + (slots.num_junctions if has_fillers else 0)
-        add_stays(table, branches, layout)
-        add_ends(table, branches, layout)
-        add_starts(table, branches, layout, np.arange(len(branches.slot)), branches.source)
+        add_stays(table, branches)
+        add_ends(table, branches)
+        add_starts(table, branches, np.arange(len(branches.slot)), branches.source)
         every = np.arange(len(slots.num_words))
         table.add(utterance=every, source=slots.num_words, target=final, label=-1)
         if detours.skip_score is not None:
@@ -280,8 +279,8 @@ def build_arcs(
     else:
         branches = SlotBranches(slots, unit_branches, np.ones_like(slots.num_words))
         final = branches.end_state
-        add_stays(table, branches, layout)
-        add_joins(table, branches, layout, slots, final)
+        add_stays(table, branches)
+        add_joins(table, branches, slots, final)
 
     fields, scores = table.sorted()
     utterance, slot, kind = fields["utterance"], fields["slot"], fields["kind"]
@@ -378,6 +377,7 @@ class SlotBranches:
         num_states: its states.
         source, target: junctions that it leads from and to.
         state: its first state; last_state: its last.
+        start: emission column of its first frame; hold: (n, S), of going on in its states.
         end_state: (B,), first state of each utterance after those of junctions and branches.
 
     Args:
@@ -395,6 +395,7 @@ class SlotBranches:
         self.heard = of_unit.heard[index]
         self.mispronounced = of_unit.mispronounced[index].astype(np.int64)
         self.score = of_unit.score[index]
+        self.start, self.hold = of_unit.start[index], of_unit.hold[index]
         self.num_states = of_unit.num_states[index]
         self.source = slots.left[self.slot]
         self.target = slots.right[self.slot]
@@ -415,60 +416,46 @@ class SlotBranches:
             is_mispronounced=self.mispronounced[which],
         )
 
-    def hold(self, layout: ColumnLayout, which: np.ndarray, state: int) -> np.ndarray:
-        """Label of going on in state number ``state``, or of entering it from the one before."""
-        heard = self.heard[which]
-        mismatch = layout.hold_mismatch(self.unit[which])
-        return np.where(heard == NONE, mismatch, layout.hold(heard, state))
 
-    def start(self, layout: ColumnLayout, which: np.ndarray) -> np.ndarray:
-        """Label of the first frame."""
-        heard = np.where(self.heard[which] == NONE, self.unit[which], self.heard[which])
-        wrong = self.mispronounced[which] == 1
-        return np.where(wrong, layout.start_mismatch(heard), layout.start(heard))
-
-
-def add_stays(table: ArcTable, branches: SlotBranches, layout: ColumnLayout) -> None:
+def add_stays(table: ArcTable, branches: SlotBranches) -> None:
     """Add arcs between the states of a branch."""
     for state in range(int(branches.num_states.max())):
         which = np.flatnonzero(branches.num_states > state)
         fields = branches.fields(which)
-        here, label = branches.state[which] + state, branches.hold(layout, which, state)
+        here, label = branches.state[which] + state, branches.hold[which, state]
         table.add(source=here, target=here, label=label, **fields)
         if state > 0:
             table.add(source=here - 1, target=here, label=label, **fields)
 
 
-def add_ends(table: ArcTable, branches: SlotBranches, layout: ColumnLayout) -> None:
+def add_ends(table: ArcTable, branches: SlotBranches) -> None:
     """Add arcs of the last frames of branches, into the junctions behind them."""
     for state in range(int(branches.num_states.max())):
         ends = np.flatnonzero(branches.num_states == state + 1)
         fields = branches.fields(ends)
-        here, label = branches.state[ends] + state, branches.hold(layout, ends, state)
+        here, label = branches.state[ends] + state, branches.hold[ends, state]
         table.add(source=here, target=branches.target[ends], label=label, **fields)
         if state > 0:
             table.add(source=here - 1, target=branches.target[ends], label=label, **fields)
 
 
-def add_joins(
-    table: ArcTable, branches: SlotBranches, layout: ColumnLayout, slots: Slots, final: np.ndarray
-) -> None:
+def add_joins(table: ArcTable, branches: SlotBranches, slots: Slots, final: np.ndarray) -> None:
     """Join branches directly: from the last state of each to the first of each that may follow."""
     junctions = np.cumsum(slots.num_junctions) - slots.num_junctions
     before = junctions[branches.utterance] + branches.source
     behind = junctions[branches.utterance] + branches.target
     opening = np.flatnonzero(branches.source == 0)
-    _enter(table, branches, layout, opening, np.zeros_like(opening))
+    _enter(table, branches, opening, np.zeros_like(opening))
     previous, following = equal_pairs(behind, before)
-    _enter(table, branches, layout, following, branches.last_state[previous])
+    _enter(table, branches, following, branches.last_state[previous])
     closing = np.flatnonzero(branches.target == slots.num_words[branches.utterance])
     utterance = branches.utterance[closing]
     source = branches.last_state[closing]
     table.add(utterance=utterance, source=source, target=final[utterance], label=-1)
 
 
-def _enter(table, branches, layout, which: np.ndarray, source: np.ndarray) -> None:
-    fields = {**branches.fields(which), "label": branches.start(layout, which), "is_start": 1}
+def _enter(table: ArcTable, branches: SlotBranches, which: np.ndarray, source: np.ndarray) -> None:
+    fields = {**branches.fields(which), "label": branches.start[which], "is_start": 1}
     target, score = branches.state[which], branches.score[which]
     table.add(score=score, source=source, target=target, **fields)
 
@@ -476,7 +463,6 @@ def _enter(table, branches, layout, which: np.ndarray, source: np.ndarray) -> No
 def add_starts(
     table: ArcTable,
     branches: SlotBranches,
-    layout: ColumnLayout,
     which: np.ndarray,
     source: np.ndarray,
     extra_score: float = 0.0,
@@ -487,13 +473,12 @@ def add_starts(
     Args:
         table: gets the arcs.
         branches: all branches.
-        layout: gives the labels.
         which: (n,) indices of branches.
         source: (n,) where their arcs come from.
         extra_score: score besides that of choosing the branch.
         more: further fields, (n,) or numbers.
     """
-    target, label = branches.state[which], branches.start(layout, which)
+    target, label = branches.state[which], branches.start[which]
     score = branches.score[which] + extra_score
     fields = {**branches.fields(which), **more, "is_start": 1}
     table.add(score=score, source=source, target=target, label=label, **fields)
@@ -593,7 +578,6 @@ def add_skips(
         add_starts(
             table,
             branches,
-            layout,
             branch,
             chains.source[chain],
             score,
@@ -635,11 +619,11 @@ def add_fillers(
     utterance, junction = ragged(slots.num_junctions)
     state = first_state[utterance] + junction
     common = dict(utterance=utterance, kind=KIND_FILLER)
-    start = dict(label=layout.start_filler, is_start=1, score=score)
+    start = dict(label=layout.column(-1, 0), is_start=1, score=score)
     table.add(source=junction, target=state, **start, **common)
     table.add(source=junction, target=junction, **start, **common)
-    table.add(source=state, target=state, label=layout.hold_filler, **common)
-    table.add(source=state, target=junction, label=layout.hold_filler, **common)
+    table.add(source=state, target=state, label=layout.column(-1, 1), **common)
+    table.add(source=state, target=junction, label=layout.column(-1, 1), **common)
 
 
 def fewest_frames(

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .layout import KIND_NAMES, KIND_UNIT, NONE, SKIPPED_ATTRIBUTES
+from .layout import KIND_NAMES, KIND_UNIT, SKIPPED_ATTRIBUTES
+from .topology import NONE
 
 
 class UnitSpan(NamedTuple):
