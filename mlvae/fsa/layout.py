@@ -33,7 +33,6 @@ ARC_ATTRIBUTES = (
     "num_skipped",
     *SKIPPED_ATTRIBUTES,
 )
-SLOT_ATTRIBUTES = ARC_ATTRIBUTES[:3]
 
 
 @dataclass(frozen=True)

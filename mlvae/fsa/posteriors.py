@@ -19,12 +19,11 @@ from .emissions import Emissions
 from .layout import ARC_ATTRIBUTES, SKIPPED_ATTRIBUTES
 from .search import (
     POSTERIOR_BEAM,
-    _slot_table,
     arc_row_splits,
     lattices,
     long_enough,
     prepared,
-    short_ones,
+    slot_tables,
 )
 
 
@@ -81,15 +80,11 @@ def posteriors(
         ValueError: as :func:`best_path`.
     """
     beam, frames = checked_beam(output_beam), checked_bool(frames, "frames")
-    graphs, bare = prepared(graphs, emissions)
-    short = short_ones(graphs, emissions)
+    graphs, bare, short = prepared(graphs, emissions)
     lattice_arcs = arc_posteriors(bare, emissions, short, beam)
     attribute = {name: getattr(graphs, name).cpu().long() for name in ARC_ATTRIBUTES}
-    graph_splits = arc_row_splits(graphs)
     results = []
-    for index, arcs in enumerate(lattice_arcs):
-        mine = slice(int(graph_splits[index]), int(graph_splits[index + 1]))
-        unit, word = _slot_table(attribute, mine)
+    for index, (arcs, (unit, word)) in enumerate(zip(lattice_arcs, slot_tables(graphs))):
         if index in short:
             unit, word = unit[:0], word[:0]
         results.append(
@@ -131,9 +126,9 @@ def word_posteriors(
         ValueError: as :func:`mlvae.fsa.best_path`, or ``words`` does not fit the graphs.
     """
     beam = checked_beam(output_beam)
-    graphs, bare = prepared(graphs, emissions)
+    graphs, bare, short = prepared(graphs, emissions)
     broken, num_words = _broken_words(graphs, words, emissions.names)
-    short, order = short_ones(graphs, emissions), emissions.order.tolist()
+    order = emissions.order.tolist()
     results = [
         torch.zeros(0 if index in short else count, dtype=torch.float64)
         for index, count in enumerate(num_words)
@@ -171,19 +166,18 @@ def expected_edges(
         ValueError: as :func:`mlvae.fsa.best_path`.
     """
     beam = checked_beam(output_beam)
-    graphs, bare = prepared(graphs, emissions)
+    graphs, bare, short = prepared(graphs, emissions)
     unit_pos, is_start = graphs.unit_pos.cpu().long(), graphs.is_start.cpu() != 0
-    short = short_ones(graphs, emissions)
     every = arc_posteriors(bare, emissions, short, beam)
     results = []
-    for index, (count, arcs) in enumerate(zip(_num_slots(graphs), every)):
+    for index, ((unit, _), arcs) in enumerate(zip(slot_tables(graphs), every)):
         if index in short:
             results.append(torch.zeros(0, 2, dtype=torch.float64))
             continue
         where, amount, time = unit_pos[arcs.graph_arc], arcs.posterior, arcs.frame.double()
         inside = where >= 0
         starts = inside & is_start[arcs.graph_arc]
-        zeros = torch.zeros(count, dtype=torch.float64)
+        zeros = torch.zeros(len(unit), dtype=torch.float64)
         spoken = zeros.index_add(0, where[starts], amount[starts])
         start = zeros.index_add(0, where[starts], (amount * time)[starts]) / spoken
         length = zeros.index_add(0, where[inside], amount[inside]) / spoken
@@ -276,11 +270,6 @@ def _unit_posteriors(
     return result
 
 
-def _num_slots(graphs: k2.Fsa) -> list[int]:
-    slot, splits = graphs.unit_pos.cpu(), arc_row_splits(graphs).tolist()
-    return [int(slot[begin:end].max()) + 1 for begin, end in zip(splits[:-1], splits[1:])]
-
-
 def _of_lattice(lattice: k2.Fsa, broken: torch.Tensor, num_words: int) -> torch.Tensor:
     """P(wrong) of each word of each utterance of a lattice, float64 (B, num_words) on CPU."""
     everything = lattice.get_tot_scores(log_semiring=True, use_double_scores=True)
@@ -303,8 +292,8 @@ def _broken_words(
         int64 (1 + MAX_SKIPS, num_arcs) on CPU: the words that are not right on a path with this
         arc, -1 for none; and by utterance the number of words.
     """
-    used = ("unit_pos", "word_pos", "is_mispronounced", *SKIPPED_ATTRIBUTES)
-    slot, word_pos, wrong, *skipped = (getattr(graphs, name).cpu().long() for name in used)
+    used = ("unit_pos", "is_mispronounced", *SKIPPED_ATTRIBUTES)
+    slot, wrong, *skipped = (getattr(graphs, name).cpu().long() for name in used)
     none = torch.full_like(slot, -1)
     slots = torch.stack([torch.where(wrong == 1, slot, none), *skipped])
     broken = torch.full_like(slots, -1)
@@ -312,10 +301,8 @@ def _broken_words(
     if words is not None:
         words = _checked_batch(words, len(splits) - 1)
     num_words = []
-    for index, (begin, end) in enumerate(zip(splits[:-1], splits[1:])):
-        mine, inside = slice(begin, end), slot[begin:end] >= 0
-        word_of = torch.empty(int(slot[mine].max()) + 1, dtype=torch.int64)
-        word_of[slot[mine][inside]] = word_pos[mine][inside]
+    for index, (_, word_of) in enumerate(slot_tables(graphs)):
+        mine = slice(splits[index], splits[index + 1])
         if words is not None:
             word_of = _checked(words[index], len(word_of), names[index])
         num_words.append(int(word_of.max()) + 1)

@@ -35,7 +35,7 @@ from .checks import (
 )
 from .emissions import Emissions
 from .k2_private import RaggedArc, index_arcs, intersect_dense
-from .layout import ARC_ATTRIBUTES, SLOT_ATTRIBUTES
+from .layout import ARC_ATTRIBUTES
 from .spans import PathArcs, UnitSpan, spans_of_paths
 
 # k2 prunes on forward-backward scores relative to the best path, so the best path itself survives
@@ -88,8 +88,7 @@ def best_path(graphs: k2.Fsa, emissions: Emissions) -> list[list[UnitSpan]]:
         ValueError: the graphs are not those of the emissions' compiler and batch, or an utterance
             is by itself too large for k2, which the message names. Batches may have any size.
     """
-    graphs, bare = prepared(graphs, emissions)
-    short = short_ones(graphs, emissions)
+    graphs, bare, short = prepared(graphs, emissions)
     warn_of(short, emissions)
     results: list[list[UnitSpan]] = [[] for _ in emissions.order]
     positions, paths = best_paths(bare, emissions, short)
@@ -115,8 +114,7 @@ def best_columns(graphs: k2.Fsa, emissions: Emissions) -> torch.Tensor:
     Raises:
         ValueError: as :func:`best_path`.
     """
-    graphs, bare = prepared(graphs, emissions)
-    short = short_ones(graphs, emissions)
+    graphs, bare, short = prepared(graphs, emissions)
     warn_of(short, emissions)
     layout = emissions.layout
     width = int(emissions.num_frames.max())
@@ -150,8 +148,7 @@ def total_scores(
         ValueError: as :func:`best_path`.
     """
     beam, log_semiring = checked_beam(output_beam), checked_bool(log_semiring, "log_semiring")
-    graphs, bare = prepared(graphs, emissions)
-    short = short_ones(graphs, emissions)
+    graphs, bare, short = prepared(graphs, emissions)
     if log_semiring:
         positions = long_enough(emissions, short)
         every = [
@@ -192,26 +189,27 @@ def read_paths(paths: Paths, graphs: k2.Fsa, graph_of: list[int]) -> list[list[U
         graph_arc=paths.graph_arc.numpy(),
         attributes={name: getattr(graphs, name).cpu().numpy() for name in ARC_ATTRIBUTES},
     )
-    units, words = [[]] * len(graph_of), [[]] * len(graph_of)
+    slots = []
     if arcs["num_skipped"].any():
-        attribute = {name: getattr(graphs, name).cpu().long() for name in SLOT_ATTRIBUTES}
-        splits = arc_row_splits(graphs).tolist()
-        for path, index in enumerate(graph_of):
-            mine = slice(splits[index], splits[index + 1])
-            units[path], words[path] = _slot_table(attribute, mine)
-    return spans_of_paths(arcs, len(graph_of), units, words)
+        tables = slot_tables(graphs)
+        slots = [tuple(column.numpy() for column in tables[index]) for index in graph_of]
+    return spans_of_paths(arcs, len(graph_of), slots)
 
 
-def _slot_table(attribute: dict[str, torch.Tensor], arcs: slice) -> tuple[torch.Tensor, ...]:
-    """Unit and word of each slot of one graph, from its arcs."""
-    slot = attribute["unit_pos"][arcs]
-    num_slots = int(slot.max()) + 1
-    inside = slot >= 0
-    unit = torch.zeros(num_slots, dtype=torch.int64)
-    word = torch.zeros(num_slots, dtype=torch.int64)
-    unit[slot[inside]] = attribute["unit"][arcs][inside]
-    word[slot[inside]] = attribute["word_pos"][arcs][inside]
-    return unit, word
+def slot_tables(graphs: k2.Fsa) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Unit and word of each slot of each graph, int64 (n,) on CPU."""
+    slot, unit, word = (
+        getattr(graphs, name).cpu().long() for name in ("unit_pos", "unit", "word_pos")
+    )
+    splits, result = arc_row_splits(graphs).tolist(), []
+    for begin, end in zip(splits[:-1], splits[1:]):
+        mine = slot[begin:end]
+        inside = mine >= 0
+        table = torch.zeros(2, int(mine.max()) + 1, dtype=torch.int64)
+        table[0, mine[inside]] = unit[begin:end][inside]
+        table[1, mine[inside]] = word[begin:end][inside]
+        result.append((table[0], table[1]))
+    return result
 
 
 def too_short(graphs: k2.Fsa, emissions: Emissions) -> list[int]:
@@ -309,11 +307,15 @@ def _check_scores(graphs: k2.Fsa, emissions: Emissions) -> None:
         raise ValueError(f"{emissions.names[index]}: a score of its graph is NaN or +inf")
 
 
-def prepared(graphs: k2.Fsa, emissions: Emissions) -> tuple[k2.Fsa, k2.Fsa]:
-    """Check that graphs fit; return them on the right device, and a sorted copy to search with.
+def prepared(graphs: k2.Fsa, emissions: Emissions) -> tuple[k2.Fsa, k2.Fsa, set[int]]:
+    """Check that graphs fit, and set up a search.
 
-    The copy carries one attribute, ``graph_arc``, instead of all: lattices have hundreds of arcs
-    for each of the graph's, and every attribute is copied onto them.
+    The copy to search with carries one attribute, ``graph_arc``, instead of all: lattices have
+    hundreds of arcs for each of the graph's, and every attribute is copied onto them.
+
+    Returns:
+        The graphs on the device of the emissions; a copy in the order of the emissions; and the
+        indices of utterances that are too short.
     """
     check_graphs(graphs, emissions)
     device = emissions.device
@@ -326,7 +328,7 @@ def prepared(graphs: k2.Fsa, emissions: Emissions) -> tuple[k2.Fsa, k2.Fsa]:
     order = emissions.order
     if not torch.equal(order, torch.arange(len(order))):
         bare = k2.index_fsa(bare, order.to(device, torch.int32))
-    return graphs, bare
+    return graphs, bare, short_ones(graphs, emissions)
 
 
 @dataclass

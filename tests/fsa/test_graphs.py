@@ -253,7 +253,7 @@ def _broken_by_rounding(broken: str, lengths: list[int], beam: float, device):
         case.utterances = [list(np.arange(fewest + i) % NUM_UNITS) for i in positions]
         case.num_frames = torch.tensor(lengths)
         graphs, emissions = case.graphs(device), case.emissions(device)
-        _, bare = search.prepared(graphs, emissions)
+        _, bare, _ = search.prepared(graphs, emissions)
         lattice = search.intersect(bare, emissions, positions, beam)
         if lattice is None:
             if broken == "invalid":

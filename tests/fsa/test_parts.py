@@ -58,7 +58,7 @@ def test_parts_are_equal_stretches_of_what_is_searched():
     size = graphs.arcs.shape().tot_size(1) // 12 * 11
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "PART_SIZE", 4 * size)
-        _, bare = search.prepared(graphs, emissions)
+        _, bare, _ = search.prepared(graphs, emissions)
         every = list(range(12))
         parts = list(search.parts(bare, emissions, every))
         assert parts == [every[:4], every[4:8], every[8:]]

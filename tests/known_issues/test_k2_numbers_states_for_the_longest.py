@@ -31,7 +31,7 @@ def test_batches_of_mixed_lengths_come_in_parts_that_k2_can_number():
     case.num_frames[:] = torch.tensor([3, 9, 8, 7])
     case.utterances[:] = [[0, 1], [2], [1], [3, 0, 2]]
     graphs, emissions = case.graphs(), case.emissions()
-    _, bare = search.prepared(graphs, emissions)
+    _, bare, _ = search.prepared(graphs, emissions)
     _, states = search.num_arcs_and_states(bare)
     rows = emissions.num_frames[emissions.order].numpy() + 1
     limit = int((states * (rows + 1)).max()) + 1  # each alone just fits
