@@ -53,7 +53,7 @@ from tabulate import tabulate
 import mlvae
 from benchmarks.baselines import batched_dp, compiled_dp, loop_dp
 from benchmarks.inputs import Inputs, UnitPath, disagreements, random_inputs
-from mlvae.fsa import Emissions, MlFsaCompiler, UnitSpan, best_path, paths, search
+from mlvae.fsa import Emissions, MlFsaCompiler, UnitSpan, best_path, search
 from mlvae.program import start_program
 from mlvae.stage import atomic_path
 
@@ -68,8 +68,8 @@ TITLES = {
 PARTS = {
     "compile": [(MlFsaCompiler, "compile")],
     "emissions": [(MlFsaCompiler, "emissions"), (Emissions, "part")],
-    "intersect_dense": [(paths, "intersect_dense")],
-    "read_paths": [(paths, "straight"), (paths, "shortest"), (search, "read_paths")],
+    "intersect_dense": [(search, "intersect_dense")],
+    "read_paths": [(search, "straight"), (search, "shortest"), (search, "read_paths")],
 }
 
 

@@ -63,8 +63,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     graph.add_argument(
         "--topology",
-        choices=("single", "ml", "substitution"),
         default="ml",
+        metavar="NAME",
         help="single: the canonical units only; ml: each may be mispronounced; substitution, with "
         "the form frames: and what is said instead is told (default: ml)",
     )

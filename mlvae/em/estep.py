@@ -45,7 +45,8 @@ from mlvae.fsa import (
     best_path,
     plan_batches,
 )
-from mlvae.fsa.lattices import arc_row_splits
+from mlvae.fsa.search import arc_row_splits
+from mlvae.fsa.topology import find_topology
 from mlvae.nn import MlVae
 from mlvae.nn.model import Posteriors
 from mlvae.pronunciations import cut_pronunciations, graph_units
@@ -144,7 +145,7 @@ def search_compiler(model: MlVae, topology: str, decoding: Decoding | None = Non
     if topology == "separate":
         return SeparateCompiler(model.num_units, model.states_per_unit, model.silence)
     competitors = None
-    if topology == "substitution":
+    if find_topology(topology).takes_competitors:
         competitors = likeliest(model.log_confusion, decoding.competitors)
     return MlFsaCompiler(
         model.num_units,

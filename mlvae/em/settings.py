@@ -20,6 +20,15 @@ from mlvae.bounds import (
 )
 from mlvae.em.estep import Decoding
 from mlvae.em.precision import PrecisionName
+from mlvae.fsa.topology import TOPOLOGIES
+
+#: Topologies that ML-VAE can be trained with; ``separate`` finds boundaries first, see
+#: :class:`.estep.SeparateCompiler`.
+TopologyName = Literal[
+    (*[name for name, one in TOPOLOGIES.items() if one.has_mismatch], "separate")
+]
+#: Those that say what was spoken in place of a unit.
+COMPETING = [name for name, one in TOPOLOGIES.items() if one.takes_competitors]
 
 
 @dataclass
@@ -138,7 +147,7 @@ class TrainConfig(Settings):
     selection: Literal["corrupted_f1", "path_score"] = "corrupted_f1"
     patience: CountOrNone = 0
     decoding: Decoding = field(default_factory=Decoding)
-    topology: Literal["ml", "substitution", "separate"] = "ml"
+    topology: TopologyName = "ml"
     states_per_unit: Depth = 1
     relabel_after: CountOrNone = 0
     estimate_after: CountOrNone = 0
@@ -156,12 +165,12 @@ class TrainConfig(Settings):
         if self.algorithm == "joint" and self.estimator_epochs > 1:
             raise ValueError("algorithm joint trains all modules together: estimator_epochs is 1")
         for name in ("relabel_after", "estimate_after"):
-            if getattr(self, name) and self.topology != "substitution":
-                raise ValueError(f"{name} goes with topology substitution, not {self.topology!r}")
+            if getattr(self, name) and self.topology not in COMPETING:
+                raise ValueError(f"{name} goes with topology {COMPETING[0]}, not {self.topology!r}")
         if self.decoding.skip and self.topology == "separate":
             raise ValueError("topology separate cannot leave units out: skip goes with the others")
-        if self.decoding.competitors and self.topology != "substitution":
-            raise ValueError(f"competitors go with topology substitution, not {self.topology!r}")
+        if self.decoding.competitors and self.topology not in COMPETING:
+            raise ValueError(f"competitors go with topology {COMPETING[0]}, not {self.topology!r}")
         if self.algorithm == "joint" and (self.relabel_after or self.estimate_after):
             raise ValueError("algorithm joint has no E-step: nothing can be relabelled")
         if self.algorithm == "joint" and self.decoding.competitors:

@@ -41,7 +41,7 @@ from mlvae.fsa import (
     posteriors,
     word_posteriors,
 )
-from mlvae.fsa.pruned import open_ended, pruned_path
+from mlvae.fsa.search import open_ended, pruned_path
 from mlvae.tiers import units_of_words
 
 #: Frames that :func:`locate` reads at once; the first five sixths are believed.

@@ -11,19 +11,15 @@ another recipe, or import it. A whole use of it:
     ...     print([(span.unit, span.start, span.end, span.mispronounced) for span in spans])
 
 The graph is explained in :mod:`mlvae.fsa.compiler`, its scores in
-:mod:`mlvae.fsa.emissions`, and how many utterances go into a batch in :mod:`mlvae.fsa.plan`.
+:mod:`mlvae.fsa.emissions`, and how many utterances go into a batch in :func:`plan_batches`.
 """
 
-from .compiler import MlFsaCompiler
-from .edges import expected_edges
+from .compiler import MlFsaCompiler, unit_loop
 from .emissions import Emissions
-from .lattices import too_short
 from .layout import ColumnLayout
-from .loop import unit_loop
-from .plan import MAX_CELLS, plan_batches
-from .search import UnitPosteriors, best_columns, best_path, posteriors, total_scores
+from .posteriors import UnitPosteriors, expected_edges, posteriors, word_posteriors
+from .search import MAX_CELLS, best_columns, best_path, plan_batches, too_short, total_scores
 from .spans import UnitSpan
-from .words import word_posteriors
 
 __all__ = [
     "MAX_CELLS",

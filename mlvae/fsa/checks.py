@@ -7,30 +7,19 @@ and, where one is to blame, the utterance.
 
 from __future__ import annotations
 
-import math
 import numbers
 import operator
 import reprlib
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-
-if TYPE_CHECKING:
-    from .frames import FrameRows
-    from .layout import ColumnLayout
 
 #: k2 numbers states, arcs and scores of a whole batch in int32, and keeps the frames, the states of
 #: one FSA, the columns of emissions and the FSAs of a batch in uint16, without looking whether they
 #: fit (``CompressedArc`` and ``FsaInfo`` in its intersect_dense.cu).
 INT32_MAX = 2**31 - 1
 UINT16_MAX = 2**16 - 1
-
-#: No logarithm of a probability lies below: that of the smallest double is -745.
-LOWEST_LOG_PRIOR = -1e4
-#: More than any use of an acoustic scale; sums of scores stay far from infinity.
-MAX_ACOUSTIC_SCALE = 1e6
 
 
 def checked_int(value: object, name: str, low: int, high: int | None = None) -> int:
@@ -80,16 +69,6 @@ def checked_beam(value: object) -> float:
     if not 0 < beam <= float(np.finfo(np.float32).max) or np.float32(beam) == 0:
         raise ValueError(f"output_beam must be positive and finite, not {beam}")
     return beam
-
-
-def checked_scale(value: object) -> float:
-    """A factor of the acoustic part of scores."""
-    scale = checked_number(value, "acoustic_scale")
-    if not scale > 0 or math.isinf(scale):
-        raise ValueError(f"acoustic_scale must be positive and finite, not {scale}")
-    if scale > MAX_ACOUSTIC_SCALE:
-        raise ValueError(f"acoustic_scale must be at most {MAX_ACOUSTIC_SCALE:g}, not {scale}")
-    return scale
 
 
 def checked_choice(value: object, name: str, choices: Sequence[str]) -> str:
@@ -201,129 +180,6 @@ def checked_floats(values: object, name: str) -> torch.Tensor:
     return values
 
 
-def checked_lengths(num_frames: object, batch: int, width: int, names: Sequence[str]) -> np.ndarray:
-    """Numbers of frames, int64 (B,), none of which is more than ``width``."""
-    lengths = checked_integers(num_frames, "num_frames", batch)
-    wrong = np.flatnonzero((lengths < 0) | (lengths > width))
-    if len(wrong):
-        index = wrong[0]
-        raise ValueError(
-            f"{names[index]} has {lengths[index]} frames, but log_posteriors has room for 0 to "
-            f"{width}"
-        )
-    return lengths
-
-
-def checked_posteriors(
-    layout: ColumnLayout, log_posteriors: object, blank: int | None
-) -> torch.Tensor:
-    """Posteriors of the shape that the layout has; no empty ones."""
-    found = checked_floats(log_posteriors, "log_posteriors")
-    expected = layout.num_posteriors + (blank is not None)
-    if found.ndim != 3 or found.shape[2] != expected:
-        parts = f"{layout.num_units} units x {layout.states_per_unit} states"
-        parts += " + silence" if layout.silence else ""
-        parts += " + blank" if blank is not None else ""
-        raise ValueError(
-            f"log_posteriors must be (B, T, {expected}) for {parts}, not {tuple(found.shape)}"
-        )
-    if found.shape[0] == 0 or found.shape[1] == 0:
-        raise ValueError(f"log_posteriors is empty: shape {tuple(found.shape)}")
-    return found
-
-
-def checked_blank(layout: ColumnLayout, blank: object) -> int | None:
-    """The column of the blank, which comes on top of the layout's; None: there is none."""
-    if blank is None:
-        return None
-    column = checked_int(blank, "blank", -INT32_MAX)
-    if not 0 <= column <= layout.num_posteriors:
-        raise ValueError(
-            f"blank is column {column}, but log_posteriors has {layout.num_posteriors + 1} columns"
-        )
-    return column
-
-
-def checked_pairs(values: object, name: str, like: torch.Tensor) -> torch.Tensor | None:
-    """Log-probabilities of no and yes, (B, T, 2) beside ``like`` (B, T, C); None stays None."""
-    if values is None:
-        return None
-    found = checked_floats(values, name)
-    batch, frames, _ = like.shape
-    if found.shape != (batch, frames, 2):
-        raise ValueError(f"{name} must be ({batch}, {frames}, 2), not {tuple(found.shape)}")
-    _check_same_device(found, name, like)
-    return found
-
-
-def checked_prior(values: object, like: torch.Tensor) -> torch.Tensor | None:
-    """Log-probabilities of the columns of ``like``, float32 on its device; None stays None.
-
-    They need not sum to one: a prior may be scaled.
-    """
-    if values is None:
-        return None
-    if isinstance(values, (list, tuple)):
-        try:
-            values = torch.tensor(values)
-        except (TypeError, ValueError, RuntimeError, OverflowError):
-            raise ValueError(f"log_prior must be numbers, not {shown(values)}") from None
-    found = checked_floats(values, "log_prior").to(like.device, torch.float32)
-    columns = like.shape[-1]
-    if found.shape != (columns,):
-        raise ValueError(
-            f"log_prior must have one value a column of log_posteriors ({columns}), "
-            f"not shape {tuple(found.shape)}"
-        )
-    least, most = (float(value) for value in torch.aminmax(found.detach()))
-    # NaN is both the least and the most, and compares with nothing.
-    if not -math.inf < least <= most < math.inf:
-        raise ValueError("log_prior must be finite: a column without counts needs smoothing")
-    if most > 1e-3:
-        raise ValueError(
-            f"log_prior has {most:.4g}, above log 1 = 0: log-probabilities are wanted, not "
-            "probabilities or counts"
-        )
-    if least < LOWEST_LOG_PRIOR:
-        raise ValueError(f"log_prior has {least:.4g}, which is the log of no probability")
-    return found
-
-
-def check_values(
-    values: torch.Tensor,
-    rows: FrameRows,
-    names: Sequence[str],
-    what: str,
-    are_probabilities: bool,
-) -> None:
-    """Refuse NaN, +inf, frames of -inf only, and log-probabilities above 0.
-
-    Args:
-        values: float32 (R, C), gathered by ``rows``.
-        rows: of which frames they are.
-        names: (B,), what the message calls the utterances.
-        what: what the message calls the values.
-        are_probabilities: whether values above 0 are wrong.
-    """
-    # The maximum over columns tells all of these at once: NaN wins every comparison.
-    best = values.detach().amax(dim=1)
-    limit = 1e-3 if are_probabilities else torch.finfo(best.dtype).max
-    right = (best > -math.inf) & (best <= limit)
-    if bool(right.all()):
-        return
-    row, index, frame = rows.first_place(~right)
-    value = float(best[row])
-    if math.isnan(value):
-        reason = "is NaN"
-    elif value == -math.inf:
-        reason = "is -inf in all columns"
-    elif value == math.inf:
-        reason = "is +inf"
-    else:
-        reason = f"has {value:.4g}, above log 1 = 0: log-probabilities are wanted, not logits"
-    raise ValueError(f"{names[index]}: {what} {reason} at frame {frame}")
-
-
 def checked_unit_names(units: object, name: str = "units") -> list[str]:
     """Names of units for drawing: a list of strings, which are not empty and have no blanks."""
     try:
@@ -353,8 +209,3 @@ def _is_bool(value: object) -> bool:
     return isinstance(value, (bool, np.bool_)) or (
         is_array and value.dtype in (torch.bool, np.dtype(bool))
     )
-
-
-def _check_same_device(values: torch.Tensor, name: str, like: torch.Tensor) -> None:
-    if values.device != like.device:
-        raise ValueError(f"{name} is on {values.device}, but log_posteriors is on {like.device}")

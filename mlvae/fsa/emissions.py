@@ -13,25 +13,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import k2
+import numpy as np
 import torch
 
 from .checks import (
-    check_values,
-    checked_blank,
-    checked_lengths,
+    INT32_MAX,
+    checked_floats,
+    checked_int,
+    checked_integers,
     checked_names,
-    checked_pairs,
-    checked_posteriors,
-    checked_prior,
-    checked_scale,
+    checked_number,
+    shown,
 )
-from .frames import FrameRows
+from .k2_private import dense_fsa_vec
 from .layout import ColumnLayout
-from .mismatch import LOWEST, floored, log_sum_of_others
+from .topology import Term
 
 #: q(b_t = 1) and q(pi_t = 1) where the caller has no network for them.
 CONSTANT_BOUNDARY_RATE = 0.1
 CONSTANT_MISPRONUNCIATION_RATE = 0.15
+#: No logarithm of a probability lies below: that of the smallest double is -745.
+LOWEST_LOG_PRIOR = -1e4
+#: More than any use of an acoustic scale; sums of scores stay far from infinity.
+MAX_ACOUSTIC_SCALE = 1e6
 
 
 @dataclass
@@ -209,35 +213,39 @@ def _blocks(
         :meth:`.FrameRows.dense_fsa_vec`.
     """
     hold, start = log_b.split(1, dim=1)
-    right_or_wrong = start + log_pi
-    spoken, spoken_prior = log_q[:, : layout.num_states], log_prior[: layout.num_states]
+    correct_or_not = start + log_pi
+    terms = {
+        Term.HOLD: hold,
+        Term.START: start,
+        Term.START_CORRECT: correct_or_not[:, :1],
+        Term.START_MISPRONOUNCED: correct_or_not[:, 1:],
+    }
+
+    def added(*names: Term) -> torch.Tensor:
+        return torch.cat([terms[name] for name in names], dim=1)
+
+    units, prior = log_q[:, : layout.num_states], log_prior[None, : layout.num_states]
     others = []
-    if layout.topology == "ml":
-        mismatch = log_sum_of_others(spoken, layout.num_units)
-        others.append(mismatch.sub_(log_sum_of_others(spoken_prior[None], layout.num_units)))
-    if layout.filler:
-        filler = floored(spoken.clamp(min=LOWEST).logsumexp(1, keepdim=True))
-        others.append(filler - spoken_prior.logsumexp(0))
+    for columns in layout.columns:
+        values = columns.log_sum(units, layout.num_units)
+        others.append(values.sub_(columns.log_sum(prior, layout.num_units)))
     ratio = log_q - log_prior if log_q.requires_grad else log_q.sub_(log_prior)
     if scale != 1.0:
         ratio, others = ratio * scale, [values * scale for values in others]
 
-    correct = ratio[:, : layout.num_states]
+    units = ratio[:, : layout.num_states]
     if layout.silence:
         blocks = [(ratio[:, layout.num_states :], hold)]
     else:
         blocks = [(torch.zeros_like(hold), torch.zeros_like(hold))]
-    starts = {
-        "single": start,
-        "ml": right_or_wrong[:, :1],
-        "substitution": right_or_wrong,
-    }[layout.topology]
+    starts = layout.topology.starts
     if layout.states_per_unit == 1:
-        blocks.append((correct, torch.cat([hold, starts], dim=1)))
+        blocks.append((units, added(Term.HOLD, *starts)))
     else:
-        blocks += [(correct, hold), (correct[:, :: layout.states_per_unit], starts)]
-    wrong = torch.cat([right_or_wrong[:, 1:], hold], dim=1)
-    return blocks + [(values, wrong) for values in others]
+        blocks += [(units, hold), (units[:, :: layout.states_per_unit], added(*starts))]
+    return blocks + [
+        (values, added(*columns.terms)) for columns, values in zip(layout.columns, others)
+    ]
 
 
 def _uniform(log_posteriors: torch.Tensor) -> torch.Tensor:
@@ -257,3 +265,249 @@ def _share_blank(
     impossible = torch.isneginf(kept) & torch.isneginf(shared)
     total = torch.logaddexp(kept.masked_fill(impossible, 0), shared)
     return total.masked_fill(impossible, -math.inf), log_prior
+
+
+class FrameRows:
+    """Which frame each row of a DenseFsaVec holds: the frames of a batch laid end to end.
+
+    k2's DenseFsaVec has one row for each frame, longest utterance first, and after each utterance
+    one more for the final arc. Its constructor picks these rows from a padded emission matrix,
+    which is several times as wide as the network's output. Here they are picked from the network's
+    output, so that nothing is computed for padding, and the matrix is written once and never
+    copied; or it is written for some utterances at a time, which then need little memory, and stay
+    in the cache until they are searched.
+
+    k2 refuses utterances without frames. One row stands in for none; what is found on it is
+    dropped, because every unit needs a frame and such an utterance is reported as too short.
+
+    Args:
+        num_frames: int64 (B,) on CPU.
+        width: T of the padded tensors (B, T, C).
+        device: of the padded tensors.
+
+    Attributes:
+        order: int64 (B,) on CPU; ``order[i]`` is the caller's index of the i-th longest utterance.
+        splits: int64 (B + 1,) on CPU; where the rows of the i-th longest utterance begin.
+        first: int64 (B,) on the device; row of the first frame of the i-th longest utterance.
+    """
+
+    def __init__(self, num_frames: torch.Tensor, width: int, device: torch.device) -> None:
+        # numpy, because torch takes many times as long for so few numbers, and wakes its threads.
+        frames = num_frames.numpy()
+        order = np.argsort(-frames, kind="stable")
+        last = np.maximum(frames[order], 1) - 1
+        size = last + 2
+        splits = np.append(0, np.cumsum(size))
+        # The row of a final arc repeats the last frame until dense_fsa_vec overwrites it.
+        place = np.arange(splits[-1]) + np.repeat(order * width - splits[:-1], size)
+        place[splits[1:] - 1] -= 1
+        # Place of each row among the B * T frames of a padded tensor.
+        self._place = torch.from_numpy(place).to(device)
+        self._width = width
+        self.splits = torch.from_numpy(splits)
+        self.order = torch.from_numpy(order)
+        self.first = self.splits[:-1].to(device)
+        empty = num_frames[self.order] == 0
+        self._stand_in = None
+        if bool(empty.any()):
+            self._stand_in = empty.repeat_interleave(torch.from_numpy(size)).unsqueeze(1).to(device)
+
+    def __len__(self) -> int:
+        return len(self._place)
+
+    def gather(self, padded: torch.Tensor) -> torch.Tensor:
+        """Rows (R, C) of a padded tensor (B, T, C), which is not read at and after num_frames."""
+        rows = padded.reshape(-1, padded.shape[2]).index_select(0, self._place)
+        return rows if self._stand_in is None else rows.masked_fill(self._stand_in, 0)
+
+    def first_place(self, chosen: torch.Tensor) -> tuple[int, int, int]:
+        """The first of some rows in the caller's order: its row, utterance and frame.
+
+        Args:
+            chosen: bool (R,), true somewhere.
+        """
+        row = int(self._place.masked_fill(~chosen, self._place.max() + 1).argmin())
+        return (row, *divmod(int(self._place[row]), self._width))
+
+    def of(self, begin: int, end: int) -> slice:
+        """Rows of the utterances from ``begin`` to ``end`` (exclusive), in the order here."""
+        return slice(int(self.splits[begin]), int(self.splits[end]))
+
+    def dense_fsa_vec(
+        self, begin: int, end: int, blocks: Sequence[tuple[torch.Tensor, torch.Tensor]]
+    ) -> k2.DenseFsaVec:
+        """Put together blocks of columns, label 0 first.
+
+        Args:
+            begin: first utterance in the order here.
+            end: last utterance, exclusive.
+            blocks: of each block, float32 (R, C) and (R, K), where R counts the rows of these
+                utterances. It stands for K * C columns: those of the first with the first column
+                of the second added to each, then with the second column, and so on.
+
+        Returns:
+            The DenseFsaVec. Its scores have one more column before label 0, of the final arcs: 0 in
+            their rows and -inf in all others.
+        """
+        # Two dimensions that broadcast: (R, 1, C) and (R, K, 1).
+        pairs = [(values.unsqueeze(1), terms.unsqueeze(2)) for values, terms in blocks]
+        sizes = [terms.shape[1] * values.shape[2] for values, terms in pairs]
+        like = pairs[0][0]
+        if torch.is_grad_enabled() and any(addend.requires_grad for addend in sum(pairs, ())):
+            no_final = like.new_full((len(like), 1), -math.inf)
+            columns = [(values + terms).flatten(1) for values, terms in pairs]
+            scores = torch.cat([no_final, *columns], dim=1)
+        else:
+            # The same without copies, which would take as long as all the rest.
+            scores = like.new_empty(len(like), 1 + sum(sizes))
+            column = 1
+            for (values, terms), size in zip(pairs, sizes):
+                into = scores[:, column : column + size]
+                torch.add(values, terms, out=into.unflatten(1, (terms.shape[1], values.shape[2])))
+                column += size
+            # Last, when the rows are in the cache.
+            scores[:, 0] = -math.inf
+        splits = self.splits[begin : end + 1] - self.splits[begin]
+        final = (splits[1:] - 1).to(scores.device)
+        scores.index_fill_(0, final, -math.inf)
+        scores[final, 0] = 0.0
+        splits = splits.to(scores.device, torch.int32)
+        return dense_fsa_vec(scores, splits)
+
+
+def checked_scale(value: object) -> float:
+    """A factor of the acoustic part of scores."""
+    scale = checked_number(value, "acoustic_scale")
+    if not scale > 0 or math.isinf(scale):
+        raise ValueError(f"acoustic_scale must be positive and finite, not {scale}")
+    if scale > MAX_ACOUSTIC_SCALE:
+        raise ValueError(f"acoustic_scale must be at most {MAX_ACOUSTIC_SCALE:g}, not {scale}")
+    return scale
+
+
+def checked_lengths(num_frames: object, batch: int, width: int, names: Sequence[str]) -> np.ndarray:
+    """Numbers of frames, int64 (B,), none of which is more than ``width``."""
+    lengths = checked_integers(num_frames, "num_frames", batch)
+    wrong = np.flatnonzero((lengths < 0) | (lengths > width))
+    if len(wrong):
+        index = wrong[0]
+        raise ValueError(
+            f"{names[index]} has {lengths[index]} frames, but log_posteriors has room for 0 to "
+            f"{width}"
+        )
+    return lengths
+
+
+def checked_posteriors(
+    layout: ColumnLayout, log_posteriors: object, blank: int | None
+) -> torch.Tensor:
+    """Posteriors of the shape that the layout has; no empty ones."""
+    found = checked_floats(log_posteriors, "log_posteriors")
+    expected = layout.num_posteriors + (blank is not None)
+    if found.ndim != 3 or found.shape[2] != expected:
+        parts = f"{layout.num_units} units x {layout.states_per_unit} states"
+        parts += " + silence" if layout.silence else ""
+        parts += " + blank" if blank is not None else ""
+        raise ValueError(
+            f"log_posteriors must be (B, T, {expected}) for {parts}, not {tuple(found.shape)}"
+        )
+    if found.shape[0] == 0 or found.shape[1] == 0:
+        raise ValueError(f"log_posteriors is empty: shape {tuple(found.shape)}")
+    return found
+
+
+def checked_blank(layout: ColumnLayout, blank: object) -> int | None:
+    """The column of the blank, which comes on top of the layout's; None: there is none."""
+    if blank is None:
+        return None
+    column = checked_int(blank, "blank", -INT32_MAX)
+    if not 0 <= column <= layout.num_posteriors:
+        raise ValueError(
+            f"blank is column {column}, but log_posteriors has {layout.num_posteriors + 1} columns"
+        )
+    return column
+
+
+def checked_pairs(values: object, name: str, like: torch.Tensor) -> torch.Tensor | None:
+    """Log-probabilities of no and yes, (B, T, 2) beside ``like`` (B, T, C); None stays None."""
+    if values is None:
+        return None
+    found = checked_floats(values, name)
+    batch, frames, _ = like.shape
+    if found.shape != (batch, frames, 2):
+        raise ValueError(f"{name} must be ({batch}, {frames}, 2), not {tuple(found.shape)}")
+    _check_same_device(found, name, like)
+    return found
+
+
+def checked_prior(values: object, like: torch.Tensor) -> torch.Tensor | None:
+    """Log-probabilities of the columns of ``like``, float32 on its device; None stays None.
+
+    They need not sum to one: a prior may be scaled.
+    """
+    if values is None:
+        return None
+    if isinstance(values, (list, tuple)):
+        try:
+            values = torch.tensor(values)
+        except (TypeError, ValueError, RuntimeError, OverflowError):
+            raise ValueError(f"log_prior must be numbers, not {shown(values)}") from None
+    found = checked_floats(values, "log_prior").to(like.device, torch.float32)
+    columns = like.shape[-1]
+    if found.shape != (columns,):
+        raise ValueError(
+            f"log_prior must have one value a column of log_posteriors ({columns}), "
+            f"not shape {tuple(found.shape)}"
+        )
+    least, most = (float(value) for value in torch.aminmax(found.detach()))
+    # NaN is both the least and the most, and compares with nothing.
+    if not -math.inf < least <= most < math.inf:
+        raise ValueError("log_prior must be finite: a column without counts needs smoothing")
+    if most > 1e-3:
+        raise ValueError(
+            f"log_prior has {most:.4g}, above log 1 = 0: log-probabilities are wanted, not "
+            "probabilities or counts"
+        )
+    if least < LOWEST_LOG_PRIOR:
+        raise ValueError(f"log_prior has {least:.4g}, which is the log of no probability")
+    return found
+
+
+def check_values(
+    values: torch.Tensor,
+    rows: FrameRows,
+    names: Sequence[str],
+    what: str,
+    are_probabilities: bool,
+) -> None:
+    """Refuse NaN, +inf, frames of -inf only, and log-probabilities above 0.
+
+    Args:
+        values: float32 (R, C), gathered by ``rows``.
+        rows: of which frames they are.
+        names: (B,), what the message calls the utterances.
+        what: what the message calls the values.
+        are_probabilities: whether values above 0 are wrong.
+    """
+    # The maximum over columns tells all of these at once: NaN wins every comparison.
+    best = values.detach().amax(dim=1)
+    limit = 1e-3 if are_probabilities else torch.finfo(best.dtype).max
+    right = (best > -math.inf) & (best <= limit)
+    if bool(right.all()):
+        return
+    row, index, frame = rows.first_place(~right)
+    value = float(best[row])
+    if math.isnan(value):
+        reason = "is NaN"
+    elif value == -math.inf:
+        reason = "is -inf in all columns"
+    elif value == math.inf:
+        reason = "is +inf"
+    else:
+        reason = f"has {value:.4g}, above log 1 = 0: log-probabilities are wanted, not logits"
+    raise ValueError(f"{names[index]}: {what} {reason} at frame {frame}")
+
+
+def _check_same_device(values: torch.Tensor, name: str, like: torch.Tensor) -> None:
+    if values.device != like.device:
+        raise ValueError(f"{name} is on {values.device}, but log_posteriors is on {like.device}")

@@ -9,19 +9,15 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
-from .checks import UINT16_MAX, checked_bool, checked_choice, checked_int
-
-TOPOLOGIES = ("single", "ml", "substitution")
+from .checks import UINT16_MAX, checked_bool, checked_int
+from .topology import FILLER, Columns, Topology, find_topology
 
 #: Values of the arc attribute ``kind`` and, by name, of ``UnitSpan.kind``.
 KIND_NAMES = ("unit", "silence", "filler")
 KIND_UNIT, KIND_SILENCE, KIND_FILLER = range(3)
-
-#: Value of the arc attributes unit, heard, unit_pos and word_pos where none applies.
-NONE = -1
-
 
 #: The slots that an arc leaves out, the last one first: as many as may be left out in a row.
 SKIPPED_ATTRIBUTES = ("skipped_pos", "skipped_before_pos")
@@ -37,32 +33,31 @@ ARC_ATTRIBUTES = (
     "num_skipped",
     *SKIPPED_ATTRIBUTES,
 )
-SLOT_ATTRIBUTES = ARC_ATTRIBUTES[:3]
 
 
 @dataclass(frozen=True)
 class ColumnLayout:
     """Columns of the emission matrix of one compiler.
 
-    ======================  =========================================  =======================
-    columns                 score                                      where
-    ======================  =========================================  =======================
-    0                       silence (0 where there is none)            always
-    ``hold(u, s)``          frame goes on in state s of unit u         always
-    ``start(u)``            frame starts unit u, as it should be       always
-    ``start_mismatch(u)``   frame starts u in place of another unit    ``substitution``
-    ``start_mismatch(u)``   frame starts "not u"                       ``ml``
-    ``hold_mismatch(u)``    frame goes on in "not u"                   ``ml``
-    ``start_filler``        frame starts a sound that has no unit      with filler
-    ``hold_filler``         frame goes on in it                        with filler
-    ======================  =========================================  =======================
+    =====================  =========================================  =======================
+    columns                score                                      where
+    =====================  =========================================  =======================
+    0                      silence (0 where there is none)            always
+    ``hold(u, s)``         frame goes on in state s of unit u         always
+    ``start(u)``           frame starts unit u, as it should be       always
+    ``start(u, 1)``        frame starts u in place of another unit    ``substitution``
+    ``column(0, 0, u)``    frame starts "not u"                       ``ml``
+    ``column(0, 1, u)``    frame goes on in "not u"                   ``ml``
+    ``column(-1, 0)``      frame starts a sound that has no unit      with filler
+    ``column(-1, 1)``      frame goes on in it                        with filler
+    =====================  =========================================  =======================
 
     Column 0 is never a unit, so that no unit's label is k2's epsilon.
 
     Attributes:
         num_units: number of units N; units are 0 .. N - 1.
         states_per_unit: left-to-right states S of a unit; "not u" always has one.
-        topology: ``single``, ``ml`` or ``substitution``.
+        topology: what a unit can be; its name is taken, too.
         silence: whether the posteriors have a silence column.
         filler: whether there may be sounds between units.
 
@@ -73,7 +68,7 @@ class ColumnLayout:
 
     num_units: int
     states_per_unit: int
-    topology: str
+    topology: Topology
     silence: bool
     filler: bool = False
 
@@ -81,7 +76,7 @@ class ColumnLayout:
         # Whatever numpy or torch has as integers becomes int, so that equal layouts look alike.
         for name in ("num_units", "states_per_unit"):
             object.__setattr__(self, name, checked_int(getattr(self, name), name, 1))
-        checked_choice(self.topology, "topology", TOPOLOGIES)
+        object.__setattr__(self, "topology", find_topology(self.topology))
         for name in ("silence", "filler"):
             object.__setattr__(self, name, checked_bool(getattr(self, name), name))
         # k2 adds one, for the label -1 of final arcs.
@@ -104,43 +99,42 @@ class ColumnLayout:
     @property
     def has_mismatch(self) -> bool:
         """Whether anything may be mispronounced, so that q(pi) plays a part."""
-        return self.topology != "single" or self.filler
+        return self.topology.has_mismatch or self.filler
 
     @property
-    def blocks(self) -> int:
-        """Columns a unit besides those of its states."""
-        return {"single": 1, "substitution": 2, "ml": 3}[self.topology]
+    def columns(self) -> tuple[Columns, ...]:
+        """What comes after the columns of units: the topology's, then those of fillers."""
+        return (*self.topology.columns, *[FILLER] * self.filler)
 
     @property
     def num_columns(self) -> int:
         """Number of columns of the emission matrix."""
-        return 1 + self.num_states + self.blocks * self.num_units + 2 * int(self.filler)
+        return self._end_of(len(self.columns))
 
-    def hold(self, unit, state):
-        """Column(s) of going on in ``state`` of ``unit``; integers or arrays."""
+    def hold(self, unit: int | np.ndarray, state: int | np.ndarray) -> int | np.ndarray:
+        """Column(s) of going on in ``state`` of ``unit``."""
         return 1 + unit * self.states_per_unit + state
 
-    def start(self, unit):
-        """Column(s) of starting ``unit`` correctly."""
-        return 1 + self.num_states + unit
+    def holds(self, units: np.ndarray) -> np.ndarray:
+        """Columns of going on in each state of units (n,), int64 (n, S)."""
+        return self.hold(units[:, None], np.arange(self.states_per_unit))
 
-    def start_mismatch(self, unit):
-        """Column(s) of starting a mispronunciation: ``unit`` itself, or "not ``unit``"."""
-        return 1 + self.num_states + self.num_units + unit
+    def start(self, unit: int | np.ndarray, term: int | np.ndarray = 0) -> int | np.ndarray:
+        """Column(s) of starting ``unit``, by the number of one of the topology's start terms."""
+        return 1 + self.num_states + term * self.num_units + unit
 
-    def hold_mismatch(self, unit):
-        """Column(s) of going on in "not ``unit``"."""
-        return 1 + self.num_states + 2 * self.num_units + unit
+    def column(self, index: int, term: int, unit: int | np.ndarray = 0) -> int | np.ndarray:
+        """Column(s) of one of ``columns``, by its index and the number of its term."""
+        index %= len(self.columns)
+        size = self.num_units if self.columns[index].per_unit else 1
+        return self._end_of(index) + term * size + unit
 
-    @property
-    def start_filler(self) -> int:
-        """Column of starting a filler."""
-        return 1 + self.num_states + self.blocks * self.num_units
-
-    @property
-    def hold_filler(self) -> int:
-        """Column of going on in a filler."""
-        return self.start_filler + 1
+    def _end_of(self, count: int) -> int:
+        """The column behind those of units and the first ``count`` of ``columns``."""
+        end = self.start(0, len(self.topology.starts))
+        for columns in self.columns[:count]:
+            end += len(columns.terms) * (self.num_units if columns.per_unit else 1)
+        return end
 
     def column_of_label(self, label: torch.Tensor) -> torch.Tensor:
         """Posterior column behind each emission column, int64; -1 for "not a unit" and fillers."""
@@ -148,7 +142,7 @@ class ColumnLayout:
             torch.div(label - self.start(0), self.num_units, rounding_mode="floor"),
             (label - self.start(0)) % self.num_units,
         )
-        starts = block < (2 if self.topology == "substitution" else 1)
+        starts = block < len(self.topology.starts)
         none = torch.full_like(label, -1)
         state = torch.where(starts, unit * self.states_per_unit, none)
         state = torch.where(label < self.start(0), label - 1, state)
@@ -160,7 +154,7 @@ class ColumnLayout:
         fields = (
             self.num_units,
             self.states_per_unit,
-            self.topology,
+            self.topology.name,
             self.silence,
             self.filler,
         )

@@ -1,55 +1,70 @@
-"""Best paths, posteriors and total scores of acceptors over emissions, by k2 intersection."""
+"""The search: best paths and total scores of acceptors over emissions, by k2 intersection.
+
+With a narrow beam most lattices of k2's intersection hold nothing but the best path: they are read
+as they are (:func:`best_path`). k2's shortest path is only asked where there is a choice. Lattices
+with all paths of weight (:func:`lattices`) are for :mod:`.posteriors` and total scores.
+
+A recording may be too long for that, as an exact search takes time and memory for each arc in each
+frame. The pruned one (:func:`pruned_path`) keeps in each frame what is within a beam of the best
+there, so that both grow with the frames alone; what it finds is the best path unless that was once
+worse than another one by more than the beam. A path that lost the best one on its way looks like
+any other, and is far from it in all that follows. So what is found is believed only where the next
+wider beam finds nothing better.
+"""
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Set
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, fields
 
 import k2
+import numpy as np
 import torch
 
-from .checks import checked_beam, checked_bool
+from .checks import (
+    INT32_MAX,
+    UINT16_MAX,
+    checked_beam,
+    checked_bool,
+    checked_int,
+    checked_integers,
+    checked_names,
+    shown,
+)
 from .emissions import Emissions
-from .lattices import arc_row_splits, lattices, long_enough, prepared, short_ones
-from .layout import ARC_ATTRIBUTES, SKIPPED_ATTRIBUTES, SLOT_ATTRIBUTES
-from .paths import Paths, best_paths, warn_of
+from .k2_private import RaggedArc, index_arcs, intersect_dense
+from .layout import ARC_ATTRIBUTES
 from .spans import PathArcs, UnitSpan, spans_of_paths
 
+# k2 prunes on forward-backward scores relative to the best path, so the best path itself survives
+# any beam that is clear of rounding error; rounding_errors() measures that error. A narrow one is
+# several times faster, and leaves most lattices with the best path alone.
+BEST_PATH_BEAM = 0.03
+WIDER_BEAMS = (1.0, 10.0, 1e3, 1e6)
 POSTERIOR_BEAM = 15.0
-
-
-@dataclass
-class UnitPosteriors:
-    """What the lattice says of each unit of one utterance; float64 on CPU.
-
-    All arrays are indexed by slot: with plain unit lists the position of the unit; with alternative
-    pronunciations, units counted over words and pronunciations as in the graph's ``unit_pos``.
-    An utterance that is too short has empty arrays.
-
-    Attributes:
-        unit: int64 (n,), the canonical unit of each slot.
-        word: int64 (n,), its word.
-        used: (n,), P(the slot's pronunciation is the one spoken); 1 without alternatives. A word
-            that is left out altogether counts once for each of its pronunciations.
-        mispronounced: (n,), P(used and mispronounced); divide by ``used`` for the conditional.
-        deleted: (n,), P(used and left out); 0 without skip arcs. It is no part of
-            ``mispronounced``.
-        heard: (n, N), P(used and spoken as that unit); rows sum to ``used`` minus ``deleted``, and
-            for topology ``ml`` to less, as its mispronounced branch cannot say what was spoken.
-        occupancy: (T, n) on request, P(frame belongs to slot); rows sum to 1 minus P(silence) and
-            P(filler).
-        frame_mispronounced: (T,) on request, P(frame belongs to a mispronounced unit).
-    """
-
-    unit: torch.Tensor
-    word: torch.Tensor
-    used: torch.Tensor
-    mispronounced: torch.Tensor
-    deleted: torch.Tensor
-    heard: torch.Tensor
-    occupancy: torch.Tensor | None = None
-    frame_mispronounced: torch.Tensor | None = None
+#: What is searched at once, in states x (frames of the longest + 2), which is what k2 numbers. It
+#: takes up to 13 bytes for each, whether utterances are as long as the longest or not.
+MAX_NUMBERED = 100_000_000
+#: What is searched at once on CPU, in states x (frames + 1). k2 walks through all of its scores, 8
+#: bytes each, forwards and backwards, which is faster where they stay in the cache of the core.
+PART_SIZE = 250_000
+#: Most that a part may be larger for k2, to which all are as long as the longest.
+MAX_PADDING = 4
+#: How many times the rounding error of a path a beam must be, so that no path is lost to it: k2
+#: compares two sums of two halves each, and those of paths not found may be somewhat worse.
+CLEARANCE = 6.0
+#: Largest batch by default, in cells: arcs of a graph x (frames + 1), summed over utterances. A
+#: search with a wide beam then takes at most about 2 GB.
+MAX_CELLS = 20_000_000
+#: Beams in natural-log scores, each tried where the one before it is not known to be wide enough.
+#: A word that was said otherwise than written costs some hundred until the path goes on behind it.
+SEARCH_BEAMS = (300.0, 500.0, 1000.0, 3000.0, 10000.0)
+#: Most states that are kept in a frame, whatever the beam.
+MOST_STATES = 30000
+#: What a wider beam must gain to be of another opinion: less is rounding, or a frame at an edge.
+GAIN = 1.0
 
 
 def best_path(graphs: k2.Fsa, emissions: Emissions) -> list[list[UnitSpan]]:
@@ -73,8 +88,7 @@ def best_path(graphs: k2.Fsa, emissions: Emissions) -> list[list[UnitSpan]]:
         ValueError: the graphs are not those of the emissions' compiler and batch, or an utterance
             is by itself too large for k2, which the message names. Batches may have any size.
     """
-    graphs, bare = prepared(graphs, emissions)
-    short = short_ones(graphs, emissions)
+    graphs, bare, short = prepared(graphs, emissions)
     warn_of(short, emissions)
     results: list[list[UnitSpan]] = [[] for _ in emissions.order]
     positions, paths = best_paths(bare, emissions, short)
@@ -100,8 +114,7 @@ def best_columns(graphs: k2.Fsa, emissions: Emissions) -> torch.Tensor:
     Raises:
         ValueError: as :func:`best_path`.
     """
-    graphs, bare = prepared(graphs, emissions)
-    short = short_ones(graphs, emissions)
+    graphs, bare, short = prepared(graphs, emissions)
     warn_of(short, emissions)
     layout = emissions.layout
     width = int(emissions.num_frames.max())
@@ -111,88 +124,6 @@ def best_columns(graphs: k2.Fsa, emissions: Emissions) -> torch.Tensor:
     index = emissions.order[positions][paths.row[emitting]]
     result[index, paths.frame[emitting]] = layout.column_of_label(paths.label[emitting].long())
     return result
-
-
-def posteriors(
-    graphs: k2.Fsa, emissions: Emissions, frames: bool = False, output_beam: float = POSTERIOR_BEAM
-) -> list[UnitPosteriors]:
-    """P(mispronounced) and P(deleted) of every unit, by forward-backward over all paths.
-
-    Args:
-        graphs: as in :func:`best_path`.
-        emissions: as in :func:`best_path`.
-        frames: whether frame-level posteriors are wanted too.
-        output_beam: paths whose best completion is worse than the best path by more than this
-            natural-log score, above 0, are left out. Where rounding empties the lattice of an
-            utterance, it is searched again with a wider one.
-
-    Returns:
-        One :class:`UnitPosteriors` an utterance, in the caller's order.
-
-    Raises:
-        ValueError: as :func:`best_path`.
-    """
-    beam, frames = checked_beam(output_beam), checked_bool(frames, "frames")
-    graphs, bare = prepared(graphs, emissions)
-    short = short_ones(graphs, emissions)
-    lattice_arcs = arc_posteriors(bare, emissions, short, beam)
-    attribute = {name: getattr(graphs, name).cpu().long() for name in ARC_ATTRIBUTES}
-    graph_splits = arc_row_splits(graphs)
-    results = []
-    for index, arcs in enumerate(lattice_arcs):
-        mine = slice(int(graph_splits[index]), int(graph_splits[index + 1]))
-        unit, word = _slot_table(attribute, mine)
-        if index in short:
-            unit, word = unit[:0], word[:0]
-        results.append(
-            _unit_posteriors(
-                unit,
-                word,
-                attribute,
-                arcs,
-                emissions.layout.num_units,
-                int(emissions.num_frames[index]) if frames else None,
-            )
-        )
-    return results
-
-
-@dataclass
-class LatticeArcs:
-    """Arcs of one utterance's lattice, on CPU.
-
-    Attributes:
-        graph_arc: int64 (n,), the arc of the graphs behind each.
-        frame: int32 (n,).
-        posterior: float64 (n,), P(a path has the arc).
-    """
-
-    graph_arc: torch.Tensor
-    frame: torch.Tensor
-    posterior: torch.Tensor
-
-
-def arc_posteriors(
-    bare: k2.Fsa, emissions: Emissions, short: Set[int], beam: float
-) -> list[LatticeArcs]:
-    """Posteriors of the arcs of each utterance's lattice, in the caller's order.
-
-    An utterance that is too ``short``, or to which only paths of score -inf are left, has no arcs.
-    """
-    none = torch.empty(0, dtype=torch.int64)
-    results = [LatticeArcs(none, none.int(), none.double())] * len(emissions.order)
-    order = emissions.order.tolist()
-    with torch.no_grad():
-        positions = long_enough(emissions, short)
-        for some, lattice in lattices(bare, emissions, positions, beam, frames=True):
-            weight = lattice.get_arc_post(use_double_scores=True, log_semiring=True).exp_().cpu()
-            graph_arc, frame = lattice.graph_arc.cpu().long(), lattice.frame.cpu()
-            splits = arc_row_splits(lattice).tolist()
-            del lattice
-            for position, begin, end in zip(some, splits[:-1], splits[1:]):
-                mine = slice(begin, end)
-                results[order[position]] = LatticeArcs(graph_arc[mine], frame[mine], weight[mine])
-    return results
 
 
 def total_scores(
@@ -207,7 +138,7 @@ def total_scores(
         graphs: as in :func:`best_path`; gradients also reach arc scores that require them.
         emissions: as in :func:`best_path`.
         log_semiring: log of the sum over paths if true, else the best path's score.
-        output_beam: as in :func:`posteriors`; only for the log semiring.
+        output_beam: as in :func:`mlvae.fsa.posteriors`; only for the log semiring.
 
     Returns:
         float32 (B,) in the caller's order, on the emissions' device, differentiable with respect to
@@ -217,8 +148,7 @@ def total_scores(
         ValueError: as :func:`best_path`.
     """
     beam, log_semiring = checked_beam(output_beam), checked_bool(log_semiring, "log_semiring")
-    graphs, bare = prepared(graphs, emissions)
-    short = short_ones(graphs, emissions)
+    graphs, bare, short = prepared(graphs, emissions)
     if log_semiring:
         positions = long_enough(emissions, short)
         every = [
@@ -259,70 +189,706 @@ def read_paths(paths: Paths, graphs: k2.Fsa, graph_of: list[int]) -> list[list[U
         graph_arc=paths.graph_arc.numpy(),
         attributes={name: getattr(graphs, name).cpu().numpy() for name in ARC_ATTRIBUTES},
     )
-    units, words = [[]] * len(graph_of), [[]] * len(graph_of)
+    slots = []
     if arcs["num_skipped"].any():
-        attribute = {name: getattr(graphs, name).cpu().long() for name in SLOT_ATTRIBUTES}
-        splits = arc_row_splits(graphs).tolist()
-        for path, index in enumerate(graph_of):
-            mine = slice(splits[index], splits[index + 1])
-            units[path], words[path] = _slot_table(attribute, mine)
-    return spans_of_paths(arcs, len(graph_of), units, words)
+        tables = slot_tables(graphs)
+        slots = [tuple(column.numpy() for column in tables[index]) for index in graph_of]
+    return spans_of_paths(arcs, len(graph_of), slots)
 
 
-def _slot_table(attribute: dict[str, torch.Tensor], arcs: slice) -> tuple[torch.Tensor, ...]:
-    """Unit and word of each slot of one graph, from its arcs."""
-    slot = attribute["unit_pos"][arcs]
-    num_slots = int(slot.max()) + 1
-    inside = slot >= 0
-    unit = torch.zeros(num_slots, dtype=torch.int64)
-    word = torch.zeros(num_slots, dtype=torch.int64)
-    unit[slot[inside]] = attribute["unit"][arcs][inside]
-    word[slot[inside]] = attribute["word_pos"][arcs][inside]
-    return unit, word
-
-
-def _unit_posteriors(
-    unit: torch.Tensor,
-    word: torch.Tensor,
-    attribute: dict[str, torch.Tensor],
-    arcs: LatticeArcs,
-    num_units: int,
-    num_frames: int | None,
-) -> UnitPosteriors:
-    """Sum arc posteriors of one utterance by slot and, where wanted, by frame."""
-    num_slots = len(unit)
-    graph_arc, weight, frame = arcs.graph_arc, arcs.posterior, arcs.frame
-
-    def total(slot, weight):
-        kept = slot >= 0
-        zeros = torch.zeros(num_slots, dtype=torch.float64)
-        return zeros.index_add(0, slot[kept], weight[kept])
-
-    # Each path enters a slot once, through one start arc, or leaves it out on one arc. These are a
-    # small part of a lattice.
-    some = ((attribute["is_start"] != 0) | (attribute["num_skipped"] != 0))[graph_arc]
-    here, entering = graph_arc[some], weight[some]
-    slot, heard = attribute["unit_pos"][here], attribute["heard"][here]
-    deleted = sum(total(attribute[name][here], entering) for name in SKIPPED_ATTRIBUTES)
-    known = (slot >= 0) & (heard >= 0)
-    by_unit = torch.zeros(num_slots * num_units, dtype=torch.float64)
-    by_unit.index_add_(0, slot[known] * num_units + heard[known], entering[known])
-    result = UnitPosteriors(
-        unit=unit,
-        word=word,
-        used=total(slot, entering) + deleted,
-        mispronounced=total(slot, entering * attribute["is_mispronounced"][here]),
-        deleted=deleted,
-        heard=by_unit.view(num_slots, num_units),
+def slot_tables(graphs: k2.Fsa) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Unit and word of each slot of each graph, int64 (n,) on CPU."""
+    slot, unit, word = (
+        getattr(graphs, name).cpu().long() for name in ("unit_pos", "unit", "word_pos")
     )
-    if num_frames is not None:
-        # Column 0 takes the arcs of no slot, and the last row final arcs.
-        height, width = num_frames + 1, num_slots + 1
-        frame = frame.long()
-        cell = (attribute["unit_pos"][graph_arc] + 1).add_(frame, alpha=width)
-        cells = torch.zeros(height * width, dtype=torch.float64).index_add_(0, cell, weight)
-        result.occupancy = cells.view(height, width)[:-1, 1:].contiguous()
-        weight = weight * attribute["is_mispronounced"][graph_arc]
-        by_frame = torch.zeros(height, dtype=torch.float64).index_add_(0, frame, weight)
-        result.frame_mispronounced = by_frame[:-1]
+    splits, result = arc_row_splits(graphs).tolist(), []
+    for begin, end in zip(splits[:-1], splits[1:]):
+        mine = slot[begin:end]
+        inside = mine >= 0
+        table = torch.zeros(2, int(mine.max()) + 1, dtype=torch.int64)
+        table[0, mine[inside]] = unit[begin:end][inside]
+        table[1, mine[inside]] = word[begin:end][inside]
+        result.append((table[0], table[1]))
     return result
+
+
+def too_short(graphs: k2.Fsa, emissions: Emissions) -> list[int]:
+    """Indices of utterances with fewer frames than their graph needs.
+
+    Raises:
+        ValueError: as :func:`best_path`.
+    """
+    check_graphs(graphs, emissions)
+    return sorted(short_ones(graphs, emissions))
+
+
+def short_ones(graphs: k2.Fsa, emissions: Emissions) -> set[int]:
+    """:func:`too_short` for graphs that have been checked."""
+    fewest = _first_of_each(graphs, "min_frames")
+    return set((emissions.num_frames < fewest).nonzero().flatten().tolist())
+
+
+def long_enough(emissions: Emissions, short: Set[int]) -> list[int]:
+    """Positions, in the order of the emissions, of all but the ``short``."""
+    order = emissions.order.tolist()
+    return [place for place, index in enumerate(order) if index not in short]
+
+
+def warn_of(short: Set[int], emissions: Emissions) -> None:
+    """Name utterances that are too short in a warning."""
+    for index in sorted(short):
+        logging.getLogger(__name__).warning(
+            "%s is too short: %d frames", emissions.names[index], emissions.num_frames[index]
+        )
+
+
+def check_graphs(graphs: k2.Fsa, emissions: Emissions) -> None:
+    """Check that graphs and emissions are of one compiler and one batch, and fit into k2.
+
+    Raises:
+        ValueError: they do not.
+    """
+    if not isinstance(emissions, Emissions):
+        raise ValueError(f"emissions must be those of MlFsaCompiler, not {shown(emissions)}")
+    is_fsa_vec = isinstance(graphs, k2.Fsa) and len(graphs.shape) == 3
+    names = (*ARC_ATTRIBUTES, "min_frames", "layout_id")
+    if not is_fsa_vec or not all(hasattr(graphs, name) for name in names):
+        raise ValueError("graphs must be an FsaVec made by MlFsaCompiler.compile")
+    batch = len(emissions.order)
+    if graphs.shape[0] != batch:
+        raise ValueError(f"{graphs.shape[0]} graphs for emissions of {batch} utterances")
+    if not bool((graphs.layout_id == emissions.layout.fingerprint).all()):
+        raise ValueError(
+            "graphs and emissions are of different compilers: the emissions are for "
+            f"{emissions.layout}"
+        )
+    _check_sizes(graphs, emissions)
+    _check_scores(graphs, emissions)
+
+
+def _check_sizes(graphs: k2.Fsa, emissions: Emissions) -> None:
+    """Refuse utterances that k2 cannot number by themselves."""
+    arcs, states = num_arcs_and_states(graphs)
+    frames = emissions.num_frames.numpy()
+    columns = emissions.layout.num_columns + 1
+    # Rows of frames, with that of the final arc; and one more time that states are reached at.
+    rows = np.maximum(frames, 1) + 1
+    longest, most_states = int(rows.max()) + 1, int(states.max())
+    largest = max(int(arcs.max()), most_states, columns)
+    if max(longest, most_states) <= UINT16_MAX and 2 * largest * longest < INT32_MAX:
+        return  # none of the numbers below is larger
+    for what, number, limit in (
+        ("{frames} frames", frames, UINT16_MAX - 1),
+        ("a graph of {states} states", states, UINT16_MAX),
+        ("{states} states x {frames} frames", states * (rows + 1) + 1, INT32_MAX),
+        ("{arcs} arcs x {frames} frames", arcs * rows, INT32_MAX),
+        ("{columns} columns x {frames} frames", columns * rows, INT32_MAX),
+        ("{arcs} arcs", 2 * arcs, INT32_MAX),
+    ):
+        wrong = np.flatnonzero(number > limit)
+        if len(wrong):
+            index = wrong[0]
+            of_it = dict(frames=frames[index], states=states[index], arcs=arcs[index])
+            raise ValueError(
+                f"{emissions.names[index]} is too large for k2: it has "
+                f"{what.format(columns=columns, **of_it)}, and k2 can number at most {limit}"
+            )
+
+
+def _check_scores(graphs: k2.Fsa, emissions: Emissions) -> None:
+    """Refuse NaN and +inf among the scores of arcs, which a caller may have changed."""
+    scores = graphs.scores.detach()
+    # The sum is neither where all are finite or -inf.
+    if bool(scores.sum() < math.inf):
+        return
+    wrong = (~(scores < math.inf)).nonzero().flatten()
+    if len(wrong):
+        index = int(np.searchsorted(arc_row_splits(graphs).numpy(), int(wrong[0]), "right")) - 1
+        raise ValueError(f"{emissions.names[index]}: a score of its graph is NaN or +inf")
+
+
+def prepared(graphs: k2.Fsa, emissions: Emissions) -> tuple[k2.Fsa, k2.Fsa, set[int]]:
+    """Check that graphs fit, and set up a search.
+
+    The copy to search with carries one attribute, ``graph_arc``, instead of all: lattices have
+    hundreds of arcs for each of the graph's, and every attribute is copied onto them.
+
+    Returns:
+        The graphs on the device of the emissions; a copy in the order of the emissions; and the
+        indices of utterances that are too short.
+    """
+    check_graphs(graphs, emissions)
+    device = emissions.device
+    if graphs.device != device:
+        graphs = graphs.to(device)
+    bare = k2.Fsa(graphs.arcs)
+    if graphs.scores.requires_grad:
+        bare.scores = graphs.scores
+    bare.graph_arc = torch.arange(graphs.num_arcs, dtype=torch.int32, device=device)
+    order = emissions.order
+    if not torch.equal(order, torch.arange(len(order))):
+        bare = k2.index_fsa(bare, order.to(device, torch.int32))
+    return graphs, bare, short_ones(graphs, emissions)
+
+
+@dataclass
+class Paths:
+    """Linear FSAs of P utterances with n arcs, on CPU: an arc a frame, then the final arc.
+
+    Attributes:
+        num_arcs: int64 (P,).
+        label: int32 (n,), -1 on final arcs.
+        score: float32 (n,).
+        graph_arc: int64 (n,), the arc of the graphs behind each.
+    """
+
+    num_arcs: torch.Tensor
+    label: torch.Tensor
+    score: torch.Tensor
+    graph_arc: torch.Tensor
+
+    @property
+    def row(self) -> torch.Tensor:
+        """int64 (n,): the utterance of each arc."""
+        return torch.from_numpy(np.repeat(np.arange(len(self.num_arcs)), self.num_arcs.numpy()))
+
+    @property
+    def frame(self) -> torch.Tensor:
+        """int64 (n,): the frame of each arc."""
+        begin = self.num_arcs.cumsum(0) - self.num_arcs
+        return torch.arange(len(self.label)) - torch.repeat_interleave(begin, self.num_arcs)
+
+    def chosen(self, which: torch.Tensor) -> Paths:
+        """Those of some utterances, bool (P,)."""
+        kept = torch.repeat_interleave(which, self.num_arcs)
+        arcs = (self.label[kept], self.score[kept], self.graph_arc[kept])
+        return Paths(self.num_arcs[which], *arcs)
+
+
+@dataclass
+class Lattice:
+    """What k2's intersection leaves of some utterances, before k2.Fsa looks at it.
+
+    Attributes:
+        arcs: k2's ragged arcs, on the device of the search.
+        graph_arc: int32, one an arc.
+    """
+
+    arcs: RaggedArc
+    graph_arc: torch.Tensor
+
+    @property
+    def num_arcs(self) -> torch.Tensor:
+        """int64 on CPU, arcs of each utterance."""
+        shape = self.arcs.shape()
+        splits = shape.row_splits(2).cpu().numpy()[shape.row_splits(1).cpu().numpy()]
+        return torch.from_numpy(np.diff(splits).astype(np.int64))
+
+    def fsa_vec(self, chosen: torch.Tensor) -> k2.Fsa | None:
+        """Some of it as k2.Fsa; None where rounding has left pieces that k2 refuses."""
+        arcs, which = index_arcs(self.arcs, chosen.to(self.graph_arc.device))
+        try:
+            lattice = k2.Fsa(arcs)
+        except ValueError:
+            return None
+        lattice.graph_arc = self.graph_arc.index_select(0, which)
+        return lattice
+
+
+def best_paths(bare: k2.Fsa, emissions: Emissions, short: Set[int]) -> tuple[list[int], Paths]:
+    """Positions in the order of the emissions, and their best paths; nothing for those without.
+
+    Searches with a narrow beam, and again with wider ones what came out empty or in pieces, or
+    where the beam is not clear of rounding error.
+
+    Args:
+        bare: those of :func:`prepared`.
+        emissions: of the same utterances.
+        short: which are left out, those of :func:`short_ones`.
+    """
+    missing = long_enough(emissions, short)
+    length = emissions.num_frames[emissions.order] + 1
+    positions: list[int] = []
+    paths: list[Paths] = []
+    all_beams = beams(BEST_PATH_BEAM)
+    for beam in all_beams:
+        if not missing:
+            break
+        with torch.no_grad():
+            some, found = _within_beam(bare, emissions, missing, length, beam)
+        clear = torch.from_numpy(CLEARANCE * rounding_errors(found) <= beam)
+        if beam < all_beams[-1] and not bool(clear.all()):
+            found = found.chosen(clear)
+            some = [position for position, is_clear in zip(some, clear.tolist()) if is_clear]
+        positions += some
+        paths.append(found)
+        missing = sorted(set(missing) - set(some))
+    return positions, joined(paths)
+
+
+def _within_beam(
+    bare: k2.Fsa, emissions: Emissions, missing: list[int], length: torch.Tensor, beam: float
+) -> tuple[list[int], Paths]:
+    """Best paths of utterances whose lattices are whole with this beam, and their positions.
+
+    Args:
+        bare: those of :func:`prepared`.
+        emissions: of the same utterances.
+        missing: positions to search.
+        length: int64 (B,), arcs of a path at each position.
+        beam: of the search.
+    """
+    divided = list(parts(bare, emissions, missing))
+    found = [searched(bare, emissions, part, beam) for part in divided]
+    fits, single = straight(found, length[missing])
+    positions = [position for position, fit in zip(missing, fits.tolist()) if fit]
+    undecided = []
+    for part, lattice, fit in zip(divided, found, fits.split(list(map(len, divided)))):
+        rest = (~fit).nonzero().flatten().int()
+        fsa_vec = lattice.fsa_vec(rest) if len(rest) else None
+        if fsa_vec is not None:
+            undecided.append(([part[place] for place in rest.tolist()], fsa_vec))
+    if not undecided:
+        return positions, single
+    others, some = shortest(undecided, length)
+    return positions + others, joined([single, some])
+
+
+def parts(bare: k2.Fsa, emissions: Emissions, positions: list[int]) -> Iterator[list[int]]:
+    """Cut ``positions`` in stretches that are best searched one after the other."""
+    if bare.device.type != "cpu":
+        return stretches(bare, emissions, positions)
+    return stretches(bare, emissions, positions, PART_SIZE, MAX_PADDING * PART_SIZE)
+
+
+def searched(bare: k2.Fsa, emissions: Emissions, positions: Sequence[int], beam: float) -> Lattice:
+    """Lattice of the utterances at ``positions`` (increasing) in the order of the emissions."""
+    begin, end = positions[0], positions[-1] + 1
+    arcs, graph_arc = bare.arcs, bare.graph_arc
+    chosen = torch.tensor(positions, dtype=torch.int32, device=bare.device)
+    if len(positions) < len(emissions.order):
+        arcs, which = index_arcs(arcs, chosen)
+        graph_arc = graph_arc.index_select(0, which)
+    arcs, arc_map = intersect_dense(arcs, emissions.part(begin, end), chosen - begin, beam)
+    return Lattice(arcs, graph_arc.index_select(0, arc_map))
+
+
+def straight(some: Sequence[Lattice], length: torch.Tensor) -> tuple[torch.Tensor, Paths]:
+    """Which utterances of lattices have a single path from end to end, bool; and these paths.
+
+    Args:
+        some: lattices, one after the other.
+        length: int64, how many arcs a path of each utterance has.
+    """
+    num_arcs = torch.cat([lattice.num_arcs for lattice in some])
+    values = torch.cat([lattice.arcs.values().cpu() for lattice in some])
+    graph_arc = torch.cat([lattice.graph_arc.cpu() for lattice in some])
+    # numpy, which wakes no threads.
+    sizes = num_arcs.numpy()
+    row = np.repeat(np.arange(len(sizes)), sizes)
+    frame = np.arange(len(row)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    # From state to state in a row. A lattice in pieces may have as many arcs.
+    source, target = values.numpy()[:, 0], values.numpy()[:, 1]
+    jumps = (source != frame) | (target != frame + 1)
+    fits = sizes == length.numpy()
+    fits[row[jumps]] = False
+    fits = torch.from_numpy(fits)
+    if not bool(fits.all()):
+        kept = fits[torch.from_numpy(row)]
+        values, graph_arc = values[kept], graph_arc[kept]
+    label, score = values[:, 2], values[:, 3].contiguous().view(torch.float32)
+    return fits, Paths(num_arcs[fits], label, score, graph_arc.long())
+
+
+def rounding_errors(paths: Paths) -> np.ndarray:
+    """How far apart k2's sums along each path are, in natural-log score, float32 (P,).
+
+    k2 adds scores up in single precision, from the beginning and from the end, and prunes each arc
+    by the sum of both, which would be the same all along a path if nothing was rounded. The error
+    grows with the scores and with their number, most where they are alike, and is measured by doing
+    the same. Other paths of the utterance are taken to have errors as large.
+    """
+    errors = np.zeros(len(paths.num_arcs), dtype=np.float32)
+    sizes, score = paths.num_arcs.numpy(), paths.score.numpy()
+    ends = np.append(0, np.cumsum(sizes))
+    for first in range(0, len(sizes), 64):  # some at a time, as one may be much longer than others
+        last = min(first + 64, len(sizes))
+        some = sizes[first:last, None]
+        padded = np.zeros((last - first, some.max()), dtype=np.float32)
+        padded[np.arange(some.max()) < some] = score[ends[first] : ends[last]]
+        forwards = np.cumsum(padded, axis=1)
+        backwards = np.cumsum(padded[:, ::-1], axis=1)[:, ::-1]
+        through = forwards + backwards - padded  # both have counted the arc itself
+        errors[first:last] = np.abs(through - forwards[:, -1:]).max(axis=1)
+    return errors
+
+
+def joined(paths: Sequence[Paths]) -> Paths:
+    """Paths one after the other."""
+    if not paths:
+        none = torch.empty(0, dtype=torch.int64)
+        return Paths(none, none.int(), none.float(), none)
+    if len(paths) == 1:
+        return paths[0]
+    names = [field.name for field in fields(Paths)]
+    return Paths(**{name: torch.cat([getattr(one, name) for one in paths]) for name in names})
+
+
+def shortest(
+    undecided: list[tuple[list[int], k2.Fsa]], length: torch.Tensor
+) -> tuple[list[int], Paths]:
+    """k2's shortest paths of lattices with more than one, all at once: the steps cost the time.
+
+    Leaves out those that rounding has cut in pieces: they may hold no path, or one through some of
+    the frames.
+
+    Args:
+        undecided: positions and their lattice.
+        length: int64 (B,), arcs of a path at each position.
+    """
+    positions = [position for some, _ in undecided for position in some]
+    several = [lattice for _, lattice in undecided]
+    lattice = k2.cat(several) if len(several) > 1 else several[0]
+    paths = k2.shortest_path(lattice, use_double_scores=True)
+    num_arcs = arc_row_splits(paths).diff()
+    whole = num_arcs == length[positions]
+    found = [position for position, is_whole in zip(positions, whole.tolist()) if is_whole]
+    every = Paths(num_arcs, paths.labels.cpu(), paths.scores.cpu(), paths.graph_arc.cpu().long())
+    return found, every.chosen(whole)
+
+
+def lattices(
+    bare: k2.Fsa, emissions: Emissions, positions: list[int], beam: float, frames: bool = False
+) -> Iterator[tuple[list[int], k2.Fsa]]:
+    """Lattices of utterances, with all paths within the beam of the best one.
+
+    Where rounding has cut the lattice of an utterance in pieces, which k2 refuses or which hold no
+    path, that utterance alone is searched again with wider beams.
+
+    Args:
+        bare: those of :func:`prepared`.
+        emissions: of the same utterances.
+        positions: increasing, in the order of the emissions.
+        beam: to begin with.
+        frames: whether lattices get the arc attribute ``frame``.
+
+    Yields:
+        Positions and their lattice, an FsaVec; utterances all of whose paths have a score of -inf
+        are in none.
+    """
+    missing = positions
+    for wider in beams(beam):
+        found: list[int] = []
+        for part in stretches(bare, emissions, missing):
+            for some, lattice in _intersected(bare, emissions, part, wider, frames):
+                total = lattice.get_tot_scores(log_semiring=True, use_double_scores=True)
+                whole = (total.detach() > -math.inf).nonzero().flatten()
+                if len(whole) == 0:
+                    continue
+                if len(whole) < len(some):
+                    lattice = k2.index_fsa(lattice, whole.int())
+                    some = [some[place] for place in whole.tolist()]
+                yield some, lattice
+                found += some
+        missing = sorted(set(missing) - set(found))
+        if not missing:
+            break
+
+
+def _intersected(
+    bare: k2.Fsa, emissions: Emissions, positions: list[int], beam: float, frames: bool
+) -> Iterator[tuple[list[int], k2.Fsa]]:
+    """Lattices as they come from k2, without the utterances whose lattice it refuses."""
+    lattice = intersect(bare, emissions, positions, beam, frames)
+    if lattice is not None:
+        yield positions, lattice
+    elif len(positions) > 1:
+        half = len(positions) // 2
+        yield from _intersected(bare, emissions, positions[:half], beam, frames)
+        yield from _intersected(bare, emissions, positions[half:], beam, frames)
+
+
+def intersect(
+    bare: k2.Fsa, emissions: Emissions, positions: list[int], beam: float, frames: bool = False
+) -> k2.Fsa | None:
+    """Lattice of the utterances at ``positions`` (increasing) in the order of the emissions.
+
+    None where rounding errors beyond the beam have cut the lattice in pieces that k2 refuses.
+    """
+    begin, end = positions[0], positions[-1] + 1
+    among = None
+    if len(positions) < len(emissions.order):
+        chosen = torch.tensor(positions, dtype=torch.int32, device=bare.device)
+        bare = k2.index_fsa(bare, chosen)
+        among = None if len(positions) == end - begin else chosen - begin
+    dense = emissions.part(begin, end)
+    try:
+        return k2.intersect_dense(
+            bare,
+            dense,
+            output_beam=beam,
+            # k2 would narrow the beam in silence where a lattice has 15 million states.
+            max_states=INT32_MAX,
+            max_arcs=INT32_MAX,
+            a_to_b_map=among,
+            frame_idx_name="frame" if frames else None,
+        )
+    except ValueError:
+        return None
+
+
+def beams(first: float) -> list[float]:
+    """Beams to search with in turn, as long as lattices come out empty or in pieces."""
+    return [first, *(beam for beam in WIDER_BEAMS if beam > first)]
+
+
+def stretches(
+    bare: k2.Fsa,
+    emissions: Emissions,
+    positions: Sequence[int],
+    size: int | None = None,
+    most: int = MAX_NUMBERED,
+) -> Iterator[list[int]]:
+    """Cut a batch in stretches that k2 can number, and that take little memory.
+
+    k2 numbers all states of what it searches at once, for each frame of the longest utterance. One
+    that is much longer than the others would make them all as large as itself.
+
+    Args:
+        bare: those of :func:`prepared`.
+        emissions: of the same utterances.
+        positions: increasing, in the order of the emissions, which is the longest first.
+        size: of a stretch, in states x (frames + 1); they are cut as equal as can be, with this
+            size on average or less. None: no such limit.
+        most: largest size with all utterances as long as the first, but for one utterance alone.
+    """
+    arcs, states = num_arcs_and_states(bare)
+    splits = emissions.row_splits.numpy()
+    rows = np.diff(splits)
+    sizes = states * rows
+    total = int(sizes[positions].sum())
+    wanted = math.inf if size is None else total / math.ceil(total / size)
+    columns = emissions.layout.num_columns + 1
+    cells_of, end = (arcs * rows).tolist(), splits[1:].tolist()
+    sizes, states, rows = sizes.tolist(), states.tolist(), rows.tolist()
+    part: list[int] = []
+    reached, num_states, cells, longest, begin = 0.0, 0, 0, 0, 0
+    for position in positions:
+        num_states += states[position]
+        cells += cells_of[position]
+        numbered = (longest + 1) * num_states + 1
+        largest = max(numbered, cells, columns * (end[position] - begin))
+        if part and (numbered > most or largest > INT32_MAX or len(part) == UINT16_MAX):
+            yield part
+            part, reached = [], 0.0
+            num_states, cells = states[position], cells_of[position]
+        if not part:
+            longest, begin = rows[position], end[position] - rows[position]
+        part.append(position)
+        reached += sizes[position]
+        if reached >= wanted:
+            yield part
+            part, reached, num_states, cells = [], reached - wanted, 0, 0
+    if part:
+        yield part
+
+
+def arc_row_splits(fsas: k2.Fsa) -> torch.Tensor:
+    """int64 (B + 1,) on CPU: where each FSA's arcs begin."""
+    shape = fsas.arcs.shape()
+    state_splits, arc_splits = shape.row_splits(1), shape.row_splits(2)
+    return arc_splits[state_splits.long()].cpu().long()
+
+
+def num_arcs_and_states(fsas: k2.Fsa) -> tuple[np.ndarray, np.ndarray]:
+    """Arcs and states of each FSA, int64 (B,)."""
+    states = fsas.arcs.shape().row_splits(1).cpu().numpy().astype(np.int64)
+    return np.diff(arc_row_splits(fsas).numpy()), np.diff(states)
+
+
+def _first_of_each(graphs: k2.Fsa, name: str) -> torch.Tensor:
+    """An attribute that is constant within each FSA, int64 (B,) on CPU."""
+    begin = arc_row_splits(graphs)[:-1]
+    return getattr(graphs, name).cpu()[begin].long()
+
+
+def plan_batches(
+    num_frames: Sequence[int] | torch.Tensor,
+    num_arcs: Sequence[int] | torch.Tensor | k2.Fsa,
+    max_cells: int = MAX_CELLS,
+    names: Sequence[str] | None = None,
+) -> list[list[int]]:
+    """Group utterances of similar length, so that no batch takes too much memory.
+
+    The work and the memory of a search are in proportion to its cells: a cell is one arc of a graph
+    in one frame, and each utterance has arcs x (frames + 1) of them. Measured on CPU (peak of the
+    resident memory, k2 1.23.4), bytes a cell, from sharp to flat posteriors:
+
+    ===================================================================  ===========
+    :func:`.best_path` with a beam of 1 (its own is narrower)            1 to 2
+    :func:`.total_scores` with output_beam 15                            8 to 60
+    the same and its gradient                                            8 to 80
+    :func:`.posteriors` with output_beam 15                              8 to 80
+    :func:`.posteriors` with a beam that keeps everything, and frames    65 to 100
+    ===================================================================  ===========
+
+    Besides, k2 numbers all states of a batch for each frame of the longest utterance, and has up to
+    13 bytes for each: a batch of one long and many short utterances has few cells and a lot of
+    these. They are held below ``max_cells`` too.
+
+    So ``max_cells`` may be ten times the default where only best paths are wanted. The emission
+    matrix comes on top, with 4 bytes a column and frame. On CPU best paths do without: they are
+    searched a part of the batch at a time, and its scores are made then. On other devices the batch
+    is one part; searched so on CPU, best paths take 4 to 10 bytes a cell.
+
+    Args:
+        num_frames: (B,), frames of each utterance.
+        num_arcs: (B,), arcs of each utterance's graph, or the graphs as a k2.FsaVec. Where there
+            are numbers alone, each state is taken to have two arcs, as most have or more.
+        max_cells: most cells of a batch; and most states of all its graphs x frames of the longest.
+        names: (B,), what messages call the utterances; by default their index.
+
+    Returns:
+        Batches of indices of utterances, the longest first; each index occurs once.
+
+    Raises:
+        ValueError: an utterance alone has more than ``max_cells`` cells, which the message says
+            with its name; numbers are negative or not as many as the other; or ``max_cells`` is
+            not positive or is more than k2 can number, 2^31 - 1.
+
+    Example:
+        >>> plan_batches([100, 30, 90, 10], [10, 10, 10, 10], max_cells=2000)
+        [[0, 2], [1, 3]]
+    """
+    max_cells = checked_int(max_cells, "max_cells", 1, INT32_MAX)
+    frames = checked_integers(num_frames, "num_frames")
+    names = checked_names(names, len(frames))
+    arcs, states = _sizes_of_graphs(num_arcs)
+    if len(frames) != len(arcs):
+        raise ValueError(f"{len(frames)} numbers of frames, but {len(arcs)} of arcs")
+    _check_each(frames, arcs, states, names, max_cells)
+    frames, arcs, states = frames.tolist(), arcs.tolist(), states.tolist()
+    batches: list[list[int]] = []
+    cells = num_states = longest = 0
+    for index in sorted(range(len(frames)), key=lambda index: -frames[index]):
+        cells += arcs[index] * (frames[index] + 1)
+        num_states += states[index]
+        if not batches or max(cells, num_states * (longest + 1)) > max_cells:
+            batches.append([])
+            longest, num_states = frames[index], states[index]
+            cells = arcs[index] * (frames[index] + 1)
+        batches[-1].append(index)
+    return batches
+
+
+def _sizes_of_graphs(num_arcs: Sequence[int] | torch.Tensor | k2.Fsa) -> tuple[np.ndarray, ...]:
+    """Arcs and states of each graph, int64 (B,)."""
+    if not isinstance(num_arcs, k2.Fsa):
+        arcs = checked_integers(num_arcs, "num_arcs")
+        return arcs, arcs // 2
+    if len(num_arcs.shape) != 3:
+        raise ValueError("the graphs must be an FsaVec")
+    return num_arcs_and_states(num_arcs)
+
+
+def _check_each(
+    frames: np.ndarray, arcs: np.ndarray, states: np.ndarray, names: Sequence[str], max_cells: int
+) -> None:
+    """Refuse negative numbers, and utterances that are too large by themselves."""
+    for index in np.flatnonzero((frames < 0) | (arcs < 0))[:1]:
+        raise ValueError(f"{names[index]} has {frames[index]} frames and {arcs[index]} arcs")
+    # In floating point, which does not overflow.
+    for what, number in (("arcs", arcs), ("states", states)):
+        cells = number * (frames + 1.0)
+        for index in np.flatnonzero(cells > max_cells)[:1]:
+            raise ValueError(
+                f"{names[index]} is too large: {number[index]} {what} x {frames[index] + 1} frames "
+                f"are {int(cells[index])} cells, and at most {max_cells} are allowed (max_cells)"
+            )
+
+
+def open_ended(graph: k2.Fsa) -> k2.Fsa:
+    """A graph that may also end before each of its units: what follows was not spoken yet.
+
+    Args:
+        graph: FsaVec of one utterance by ``MlFsaCompiler.compile``, of a compiler without skips.
+
+    Returns:
+        An FsaVec of one FSA with the same states and attributes, and a final arc without a score
+        from each state in which a unit may start. All of it may be silence, where there is any.
+
+    Raises:
+        ValueError: there is not one graph.
+    """
+    if len(graph.shape) != 3 or graph.shape[0] != 1:
+        raise ValueError("open_ended takes an FsaVec of one graph")
+    arcs = graph.arcs.values().cpu().numpy()
+    attributes = {name: getattr(graph, name).cpu().numpy() for name in ARC_ATTRIBUTES}
+    names = ("min_frames", "layout_id")
+    attributes.update({name: getattr(graph, name).cpu().numpy() for name in names})
+    is_final = arcs[:, 2] == -1
+    final_state, example = arcs[is_final, 1][0], int(np.flatnonzero(is_final)[0])
+    waiting = np.unique(arcs[attributes["is_start"] != 0, 0])
+    waiting = np.setdiff1d(waiting, arcs[is_final, 0])
+    added = np.zeros((len(waiting), 4), dtype=np.int32)
+    added[:, 0], added[:, 1], added[:, 2] = waiting, final_state, -1
+    arcs = np.concatenate([arcs, added])
+    order = arcs[:, 0].argsort(kind="stable")
+    fsa = k2.Fsa(torch.from_numpy(np.ascontiguousarray(arcs[order])))
+    result = k2.create_fsa_vec([fsa])
+    for name, values in attributes.items():
+        if name == "min_frames":
+            values = np.ones_like(values)
+        values = np.concatenate([values, np.full(len(waiting), values[example])])
+        setattr(result, name, torch.from_numpy(values[order].astype(np.int32)))
+    return result.to(graph.device)
+
+
+def pruned_path(graph: k2.Fsa, emissions: Emissions) -> list[UnitSpan]:
+    """Best path of one utterance by pruned search; time and memory grow with its frames.
+
+    Args:
+        graph: FsaVec of one graph, of any number of arcs, on the device of the emissions.
+        emissions: of the same compiler, for the one utterance.
+
+    Returns:
+        Spans that tile its frames; none where no path is within the widest beam, as where there are
+        fewer frames than the graph needs.
+
+    Raises:
+        ValueError: there is not one utterance, or the graph is of another compiler.
+    """
+    if graph.shape[0] != 1 or len(emissions.order) != 1:
+        raise ValueError("pruned_path takes one utterance")
+    if not bool((graph.layout_id == emissions.layout.fingerprint).all()):
+        raise ValueError(f"the graph is not of the emissions' compiler: {emissions.layout}")
+    spans: list[UnitSpan] = []
+    before = math.inf
+    for beam in SEARCH_BEAMS:
+        spans = _within(beam, graph, emissions)
+        score = sum(span.score for span in spans) if spans else math.inf
+        if score <= before + GAIN < math.inf:
+            break
+        before = score
+    return spans
+
+
+def _within(beam: float, graph: k2.Fsa, emissions: Emissions) -> list[UnitSpan]:
+    """The best path that is nowhere worse than another one by more than a beam; none: no spans."""
+    bare = k2.Fsa(graph.arcs)
+    bare.graph_arc = torch.arange(graph.num_arcs, dtype=torch.int32, device=graph.device)
+    with torch.no_grad():
+        lattice = k2.intersect_dense_pruned(
+            bare,
+            emissions.dense,
+            search_beam=beam,
+            output_beam=1.0,
+            min_active_states=30,
+            max_active_states=MOST_STATES,
+        )
+        path = k2.shortest_path(lattice, use_double_scores=True)
+    if path.num_arcs != int(emissions.num_frames[0]) + 1:
+        return []
+    arcs = torch.tensor([path.num_arcs])
+    labels, scores = path.labels.cpu(), path.scores.cpu()
+    return read_paths(Paths(arcs, labels, scores, path.graph_arc.cpu().long()), graph, [0])[0]

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .layout import KIND_NAMES, KIND_UNIT, NONE, SKIPPED_ATTRIBUTES
+from .layout import KIND_NAMES, KIND_UNIT, SKIPPED_ATTRIBUTES
+from .topology import NONE
 
 
 class UnitSpan(NamedTuple):
@@ -78,23 +79,21 @@ class PathArcs:
 
 
 def spans_of_paths(
-    arcs: PathArcs, num_paths: int, slot_unit: Sequence[np.ndarray], slot_word: Sequence[np.ndarray]
+    arcs: PathArcs, num_paths: int, slots: Sequence[tuple[np.ndarray, np.ndarray]]
 ) -> list[list[UnitSpan]]:
-    """Cut best paths into spans.
+    """Cut best paths into spans, without a Python loop over frames or spans.
 
     Args:
         arcs: the paths.
         num_paths: length of the result; paths without arcs give an empty list.
-        slot_unit: unit of each slot of each path's graph.
-        slot_word: word of each slot of each path's graph.
+        slots: of each path's graph, unit and word of each slot; only read where units are left out.
 
     Returns:
         One list of spans a path.
     """
-    result: list[list[UnitSpan]] = [[] for _ in range(num_paths)]
     if len(arcs.path) == 0:
-        return result
-    kind = arcs["kind"]
+        return [[] for _ in range(num_paths)]
+    kind, is_final = arcs["kind"], arcs.label == -1
     opens = np.empty(len(kind), dtype=bool)
     opens[0] = True
     opens[1:] = arcs.path[1:] != arcs.path[:-1]
@@ -104,91 +103,69 @@ def spans_of_paths(
     begins[1:] |= kind[1:] != kind[:-1]
     first = np.flatnonzero(begins)
     origin = np.flatnonzero(opens)[np.cumsum(opens)[first] - 1]
-    if not arcs["num_skipped"].any() and not arcs.score[arcs.label == -1].any():
-        return _without_deletions(arcs, num_paths, first, origin)
-    begin_arc = arcs.graph_arc[first]
-    columns = zip(
-        arcs.path[first].tolist(),
-        (first - origin).tolist(),
-        (np.append(first[1:], len(kind)) - origin).tolist(),
-        arcs.label[first].tolist(),
-        np.add.reduceat(arcs.score.astype(np.float64), first).tolist(),
-        *(arcs.attributes[name][begin_arc].tolist() for name in _SPAN_ATTRIBUTES),
-    )
-    position = [0] * num_paths
-    for (
-        path,
-        start,
-        end,
-        label,
-        score,
-        kind_id,
-        unit,
-        heard,
-        wrong,
-        word,
-        slot,
-        *skipped,
-    ) in columns:
-        for left_out in reversed(skipped[1 : 1 + skipped[0]]):
-            cost = score if label == -1 and left_out == skipped[1] else 0.0
-            result[path].append(
-                UnitSpan(
-                    position[path],
-                    int(slot_unit[path][left_out]),
-                    start,
-                    start,
-                    "unit",
-                    True,
-                    NONE,
-                    cost,
-                    int(slot_word[path][left_out]),
-                    left_out,
-                )
-            )
-            position[path] += 1
-        if label == -1:
-            if score != 0 and skipped[0] == 0:
-                # Only where a caller gave scores to the final arcs.
-                last = result[path][-1]
-                result[path][-1] = last._replace(score=last.score + score)
-            continue
-        where = NONE
-        if kind_id == KIND_UNIT:
-            where = position[path]
-            position[path] += 1
-        result[path].append(
-            UnitSpan(
-                where, unit, start, end, KIND_NAMES[kind_id], bool(wrong), heard, score, word, slot
-            )
-        )
-    return result
-
-
-def _without_deletions(
-    arcs: PathArcs, num_paths: int, first: np.ndarray, origin: np.ndarray
-) -> list[list[UnitSpan]]:
-    """The same where nothing is left out: all columns at once, which is several times faster."""
-    score = np.add.reduceat(arcs.score.astype(np.float64), first)
-    end = np.append(first[1:], len(arcs.path)) - origin
-    emitting = arcs.label[first] != -1
-    first, origin, score, end = first[emitting], origin[emitting], score[emitting], end[emitting]
-    path = arcs.path[first]
-    begin_arc = arcs.graph_arc[first]
-    unit_pos, word_pos, unit, heard, kind, wrong = (
-        arcs.attributes[name][begin_arc]
-        for name in ("unit_pos", "word_pos", "unit", "heard", "kind", "is_mispronounced")
-    )
+    graph_arc = arcs.graph_arc[first]
+    columns = {name: arcs.attributes[name][graph_arc] for name in _SPAN_ATTRIBUTES}
+    columns["path"] = arcs.path[first]
+    columns["start"], columns["end"] = first - origin, np.append(first[1:], len(kind)) - origin
+    columns["score"] = np.add.reduceat(arcs.score.astype(np.float64), first)
+    is_final = is_final[first]
+    if arcs.score[arcs.label == -1].any():
+        # Where a caller gave scores to final arcs that leave nothing out.
+        plain = np.flatnonzero(is_final & (columns["num_skipped"] == 0))
+        columns["score"][plain - 1] += columns["score"][plain]
+    if columns["num_skipped"].any():
+        columns = _with_deletions(columns, is_final, slots)
+    else:
+        columns = {name: values[~is_final] for name, values in columns.items()}
+    path, kind = columns["path"], columns["kind"]
     bounds = np.searchsorted(path, np.arange(num_paths + 1))
     is_unit = kind == KIND_UNIT
     before = np.append(0, np.cumsum(is_unit))
-    position = np.where(is_unit, before[:-1] - before[bounds[path]], NONE)
-    names = np.array(KIND_NAMES, dtype=object)[kind]
-    columns = (position, unit, first - origin, end, names, wrong != 0, heard, score, word_pos)
-    rows = zip(*(column.tolist() for column in (*columns, unit_pos)))
+    columns["position"] = np.where(is_unit, before[:-1] - before[bounds[path]], NONE)
+    columns["kind"] = np.array(KIND_NAMES, dtype=object)[kind]
+    columns["mispronounced"] = columns["is_mispronounced"] != 0
+    columns["word"], columns["slot"] = columns["word_pos"], columns["unit_pos"]
+    rows = zip(*(columns[name].tolist() for name in UnitSpan._fields))
     # What UnitSpan._make does, without Python code for each span.
     spans = list(map(functools.partial(tuple.__new__, UnitSpan), rows))
     return [spans[begin:stop] for begin, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist())]
+
+
+def _with_deletions(
+    columns: dict[str, np.ndarray],
+    is_final: np.ndarray,
+    slots: Sequence[tuple[np.ndarray, np.ndarray]],
+) -> dict[str, np.ndarray]:
+    """Columns of spans with rows for units left out before each, and without those of final arcs.
+
+    Args:
+        columns: (n,) each, of spans and final arcs.
+        is_final: (n,), which are final arcs.
+        slots: as in :func:`spans_of_paths`.
+    """
+    count = columns["num_skipped"]
+    size = count + ~is_final
+    row = np.repeat(np.arange(len(size)), size)
+    place = np.arange(len(row)) - (np.cumsum(size) - size)[row]
+    # The last unit left out has 1, the one before it 2, and the span that follows 0 or less.
+    back = count[row] - place
+    gone = back > 0
+    slot = np.stack([columns[name] for name in SKIPPED_ATTRIBUTES])[back[gone] - 1, row[gone]]
+    result = {name: values[row] for name, values in columns.items()}
+    sizes = [len(unit) for unit, _ in slots]
+    index = (np.cumsum(sizes) - sizes)[result["path"][gone]] + slot
+    unit, word = (np.concatenate(values) for values in zip(*slots))
+    result["unit_pos"][gone], result["unit"][gone], result["word_pos"][gone] = (
+        slot,
+        unit[index],
+        word[index],
+    )
+    result["kind"][gone], result["heard"][gone] = KIND_UNIT, NONE
+    result["is_mispronounced"][gone] = 1
+    result["end"][gone] = result["start"][gone]
+    # What it costs goes to the span that follows, or to the last unit at the end.
+    result["score"][gone & ~(is_final[row] & (back == 1))] = 0.0
+    return result
 
 
 _SPAN_ATTRIBUTES = (

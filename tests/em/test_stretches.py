@@ -23,7 +23,7 @@ from mlvae.em.stretches import (
     stretch_size,
 )
 from mlvae.fsa import MlFsaCompiler, UnitSpan, best_path
-from mlvae.fsa.pruned import open_ended, pruned_path
+from mlvae.fsa.search import open_ended, pruned_path
 from mlvae.nn import MlVae, PhonemeEstimatorConfig
 from mlvae.nn.convolution import ConvolutionConfig
 from mlvae.tiers import tier, with_tiers, with_units

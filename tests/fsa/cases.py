@@ -74,7 +74,7 @@ class Case:
             states=layout.states_per_unit,
             posteriors=self.log_posteriors[index, :frames].double().tolist(),
             has_silence=layout.silence,
-            topology=layout.topology,
+            topology=layout.topology.name,
             confusion=self.confusion,
             skip_rate=self.skip_rate,
             filler_rate=self.filler_rate,

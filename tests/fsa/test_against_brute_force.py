@@ -7,7 +7,7 @@ import zlib
 import pytest
 import torch
 
-from mlvae.fsa import best_path, lattices, posteriors, too_short, total_scores
+from mlvae.fsa import best_path, posteriors, search, too_short, total_scores
 from tests.fsa import brute_force
 from tests.fsa.cases import INPUTS, random_case
 
@@ -215,5 +215,5 @@ def test_narrow_beam_finds_the_best_of_many_random_batches(name, detours, device
         graphs, emissions = case.graphs(device), case.emissions(device)
         narrow = best_path(graphs, emissions)
         with monkeypatch.context() as patch:
-            patch.setattr(lattices, "BEST_PATH_BEAM", ALL)
+            patch.setattr(search, "BEST_PATH_BEAM", ALL)
             assert best_path(graphs, emissions) == narrow

@@ -187,7 +187,7 @@ def test_mismatch_is_exact_for_a_confident_estimator(states, device):
         others = [other for other in range(NUM_UNITS) if other != unit]
         expected = units[1:, others].logsumexp(-1).clamp(min=math.log(1e-5))
         expected += math.log(0.9) - math.log(1 - 1 / NUM_UNITS)
-        found = columns[1:, compiler.layout.hold_mismatch(unit)].double()
+        found = columns[1:, compiler.layout.column(0, 1, unit)].double()
         torch.testing.assert_close(found, expected, atol=2e-6, rtol=1e-6)
     assert float(units[-1, 1:].logsumexp(-1)) < math.log(1e-5)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from mlvae.fsa import MlFsaCompiler, best_path, lattices, posteriors, total_scores
+from mlvae.fsa import MlFsaCompiler, best_path, posteriors, search, total_scores
 from tests.fsa.cases import NUM_UNITS
 
 
@@ -192,7 +192,7 @@ def test_utterance_that_is_too_large_for_k2_is_refused_by_name(monkeypatch, limi
         inputs.log_posteriors, inputs.num_frames, names=["cut-a", "cut-b"]
     )
     graphs = compiler.compile([[0], [2, 1]])
-    monkeypatch.setattr(lattices, limit, value)
+    monkeypatch.setattr(search, limit, value)
     _with_graphs(graphs, emissions, message)
 
 

@@ -8,7 +8,7 @@ import k2
 import pytest
 
 from mlvae.fsa import MlFsaCompiler
-from mlvae.fsa.figure import figure, figure_symbol_table, figure_symbols
+from mlvae.fsa.draw import figure, figure_symbol_table, figure_symbols
 
 
 def _arcs(fsa: k2.Fsa) -> list[tuple[int, int, str]]:
@@ -114,7 +114,7 @@ def test_refusals():
 def test_translation_by_hand():
     layout = MlFsaCompiler(2, "ml").layout
     start, hold = layout.start, layout.hold
-    columns = [start(0), hold(0, 0), layout.start_mismatch(1), layout.hold_mismatch(1), start(1)]
+    columns = [start(0), hold(0, 0), layout.column(0, 0, 1), layout.column(0, 1, 1), start(1)]
     symbols = " ".join(figure_symbols(columns, layout, ["n", "aa"]))
     assert symbols == "R n H n S W aa* H aa* S R aa S"
     layout = MlFsaCompiler(2, "single").layout

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from mlvae.fsa import MlFsaCompiler, best_path, lattices, posteriors, total_scores
+from mlvae.fsa import MlFsaCompiler, best_path, posteriors, search, total_scores
 from mlvae.fsa.layout import ARC_ATTRIBUTES
 from tests.fsa.cases import NUM_UNITS, random_case
 
@@ -253,8 +253,8 @@ def _broken_by_rounding(broken: str, lengths: list[int], beam: float, device):
         case.utterances = [list(np.arange(fewest + i) % NUM_UNITS) for i in positions]
         case.num_frames = torch.tensor(lengths)
         graphs, emissions = case.graphs(device), case.emissions(device)
-        _, bare = lattices.prepared(graphs, emissions)
-        lattice = lattices.intersect(bare, emissions, positions, beam)
+        _, bare, _ = search.prepared(graphs, emissions)
+        lattice = search.intersect(bare, emissions, positions, beam)
         if lattice is None:
             if broken == "invalid":
                 return graphs, emissions
@@ -274,7 +274,7 @@ def test_search_is_retried_wider_where_rounding_breaks_lattices(
     expected = best_path(graphs, emissions)
     best = total_scores(graphs, emissions, log_semiring=False)
     assert [index for index, spans in enumerate(expected) if not spans] == [1]
-    monkeypatch.setattr(lattices, "BEST_PATH_BEAM", beam)
+    monkeypatch.setattr(search, "BEST_PATH_BEAM", beam)
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         assert best_path(graphs, emissions) == expected

@@ -6,7 +6,7 @@ import k2
 import pytest
 import torch
 
-from mlvae.fsa import k2_private, lattices
+from mlvae.fsa import k2_private, search
 from tests.fsa.cases import random_case
 
 
@@ -14,7 +14,7 @@ from tests.fsa.cases import random_case
 def prepared(device):
     case = random_case(1, "ml", batch=5, max_frames=9, skip=True)
     emissions = case.emissions(device)
-    return lattices.prepared(case.graphs(), emissions)[1], emissions
+    return search.prepared(case.graphs(), emissions)[1], emissions
 
 
 @pytest.mark.parametrize("beam", [0.03, 8.0])

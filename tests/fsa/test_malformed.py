@@ -32,8 +32,7 @@ from mlvae.fsa import (
     unit_loop,
     word_posteriors,
 )
-from mlvae.fsa.draw import draw_graph
-from mlvae.fsa.figure import figure, figure_symbol_table, figure_symbols
+from mlvae.fsa.draw import draw_graph, figure, figure_symbol_table, figure_symbols
 
 NAMES = ["anna-1", "anna-2"]
 UNITS = [[0, 1], [2]]

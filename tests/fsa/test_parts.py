@@ -10,19 +10,19 @@ import k2
 import pytest
 import torch
 
-from mlvae.fsa import best_columns, best_path, lattices, paths, posteriors, total_scores
+from mlvae.fsa import best_columns, best_path, posteriors, search, total_scores
 from tests.fsa.cases import random_case
 
 
 def searches(monkeypatch) -> list[tuple[list[int], float]]:
     """Positions and beam of every search from now on."""
-    found, search = [], paths.search
+    found, searched = [], search.searched
 
     def watched(bare, emissions, positions, beam):
         found.append((positions, beam))
-        return search(bare, emissions, positions, beam)
+        return searched(bare, emissions, positions, beam)
 
-    monkeypatch.setattr(paths, "search", watched)
+    monkeypatch.setattr(search, "searched", watched)
     return found
 
 
@@ -38,7 +38,7 @@ def test_parts_and_all_at_once_give_the_same(topology, inputs, detours, monkeypa
     answers = []
     third = 4 * graphs.arcs.shape().tot_size(1)  # states, times part of the frames
     for size in (1, third, 10**9):
-        monkeypatch.setattr(paths, "PART_SIZE", size)
+        monkeypatch.setattr(search, "PART_SIZE", size)
         with monkeypatch.context() as patch:
             found = searches(patch)
             answers.append((best_path(graphs, case.emissions()), len(found)))
@@ -57,20 +57,20 @@ def test_parts_are_equal_stretches_of_what_is_searched():
     graphs, emissions = case.graphs(), case.emissions()
     size = graphs.arcs.shape().tot_size(1) // 12 * 11
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(paths, "PART_SIZE", 4 * size)
-        _, bare = lattices.prepared(graphs, emissions)
+        patch.setattr(search, "PART_SIZE", 4 * size)
+        _, bare, _ = search.prepared(graphs, emissions)
         every = list(range(12))
-        parts = list(paths.parts(bare, emissions, every))
+        parts = list(search.parts(bare, emissions, every))
         assert parts == [every[:4], every[4:8], every[8:]]
         without = every[:5] + every[6:]
-        parts = list(paths.parts(bare, emissions, without))
+        parts = list(search.parts(bare, emissions, without))
         assert sum(parts, []) == without and sorted(map(len, parts)) == [3, 4, 4]
 
 
 def without_arcs(lattice):
     """A lattice of one utterance as rounding leaves it where a beam is too narrow."""
     nothing = k2.RaggedShape("[ [ ] ]").compose(k2.RaggedShape("[ ]"))
-    return paths.Lattice(_k2.RaggedArc(nothing, lattice.arcs.values()[:0]), lattice.graph_arc[:0])
+    return search.Lattice(_k2.RaggedArc(nothing, lattice.arcs.values()[:0]), lattice.graph_arc[:0])
 
 
 def test_only_what_came_out_empty_is_searched_again(monkeypatch):
@@ -80,18 +80,18 @@ def test_only_what_came_out_empty_is_searched_again(monkeypatch):
     case.utterances[:] = [[0, 1]] * 7
     graphs = case.graphs()
     expected = best_path(graphs, case.emissions())
-    monkeypatch.setattr(paths, "PART_SIZE", 1)
-    search = paths.search
+    monkeypatch.setattr(search, "PART_SIZE", 1)
+    searched = search.searched
 
     def lossy(bare, emissions, positions, beam):
-        lost = beam == lattices.BEST_PATH_BEAM and positions[0] in (1, 4)
-        lattice = search(bare, emissions, positions, beam)
+        lost = beam == search.BEST_PATH_BEAM and positions[0] in (1, 4)
+        lattice = searched(bare, emissions, positions, beam)
         return without_arcs(lattice) if lost else lattice
 
-    monkeypatch.setattr(paths, "search", lossy)
+    monkeypatch.setattr(search, "searched", lossy)
     found = searches(monkeypatch)
     assert best_path(graphs, case.emissions()) == expected
-    first, wider = lattices.BEST_PATH_BEAM, lattices.WIDER_BEAMS[0]
+    first, wider = search.BEST_PATH_BEAM, search.WIDER_BEAMS[0]
     assert found == [([i], first) for i in range(7)] + [([1], wider), ([4], wider)]
 
 
@@ -103,7 +103,7 @@ def test_utterances_too_short_within_a_part_are_left_out(monkeypatch, caplog):
     found = searches(monkeypatch)
     with caplog.at_level(logging.WARNING):
         found_spans = best_path(graphs, case.emissions())
-    assert found == [([0, 1, 3, 4], lattices.BEST_PATH_BEAM)]
+    assert found == [([0, 1, 3, 4], search.BEST_PATH_BEAM)]
     assert [bool(spans) for spans in found_spans] == [True, True, False, True, True]
     for index in (0, 1, 3, 4):
         alone = case.compiler.emissions(
@@ -157,9 +157,9 @@ def test_only_paths_from_end_to_end_are_read_from_lattices():
         k2.RaggedShape("[ [ x ] [ x ] [ x ] [ ] [ x x ] [ ] [ x ] [ ] [ x x ] [ x ] [ x ] [ ] ]")
     )
     arcs = torch.tensor(linear + pieces + choice, dtype=torch.int32)
-    lattice = paths.Lattice(_k2.RaggedArc(shape, arcs), torch.arange(10, dtype=torch.int32))
+    lattice = search.Lattice(_k2.RaggedArc(shape, arcs), torch.arange(10, dtype=torch.int32))
     assert lattice.num_arcs.tolist() == [3, 3, 4, 0]
-    fits, found = paths.straight([lattice], torch.tensor([3, 3, 3, 3]))
+    fits, found = search.straight([lattice], torch.tensor([3, 3, 3, 3]))
     assert fits.tolist() == [True, False, False, False]
     assert found.num_arcs.tolist() == [3]
     assert (found.label.tolist(), found.graph_arc.tolist()) == ([7, 8, -1], [0, 1, 2])

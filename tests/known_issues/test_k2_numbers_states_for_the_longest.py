@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from mlvae.fsa import MlFsaCompiler, lattices, total_scores
+from mlvae.fsa import MlFsaCompiler, search, total_scores
 from tests.fsa.cases import random_case
 
 
@@ -31,11 +31,11 @@ def test_batches_of_mixed_lengths_come_in_parts_that_k2_can_number():
     case.num_frames[:] = torch.tensor([3, 9, 8, 7])
     case.utterances[:] = [[0, 1], [2], [1], [3, 0, 2]]
     graphs, emissions = case.graphs(), case.emissions()
-    _, bare = lattices.prepared(graphs, emissions)
-    _, states = lattices.num_arcs_and_states(bare)
+    _, bare, _ = search.prepared(graphs, emissions)
+    _, states = search.num_arcs_and_states(bare)
     rows = emissions.num_frames[emissions.order].numpy() + 1
     limit = int((states * (rows + 1)).max()) + 1  # each alone just fits
-    parts = list(lattices.stretches(bare, emissions, [0, 1, 2, 3], most=limit))
+    parts = list(search.stretches(bare, emissions, [0, 1, 2, 3], most=limit))
     assert sum(parts, []) == [0, 1, 2, 3]
     assert len(parts) > 1
     for part in parts:

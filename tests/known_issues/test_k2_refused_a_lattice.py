@@ -7,10 +7,12 @@ again, with wider beams.
 
 from __future__ import annotations
 
+import k2
 import pytest
 import torch
 
-from mlvae.fsa import expected_edges, lattices, posteriors, total_scores, word_posteriors
+from mlvae.fsa import expected_edges, posteriors, total_scores, word_posteriors
+from mlvae.fsa.search import arc_row_splits
 from tests.fsa.cases import random_case
 
 SEARCHES = [posteriors, expected_edges, word_posteriors, total_scores]
@@ -37,7 +39,7 @@ def case():
 def refusing(monkeypatch):
     """Let k2 refuse lattices of the graph with an arc, below a beam."""
     searched: list[tuple[int, float]] = []
-    intersect = lattices.k2.intersect_dense
+    intersect = k2.intersect_dense
 
     def set_up(arc: int, below: float) -> list[tuple[int, float]]:
         def lossy(graphs, dense, output_beam, **options):
@@ -47,7 +49,7 @@ def refusing(monkeypatch):
                 raise ValueError("The fsas have invalid properties")
             return intersect(graphs, dense, output_beam=output_beam, **options)
 
-        monkeypatch.setattr(lattices.k2, "intersect_dense", lossy)
+        monkeypatch.setattr(k2, "intersect_dense", lossy)
         return searched
 
     return set_up
@@ -57,7 +59,7 @@ def refusing(monkeypatch):
 def test_one_lattice_that_k2_refuses_is_found_with_a_wider_beam(search, case, refusing):
     expected = answers(search, case)
     graphs = case.graphs()
-    first_arc_of_the_third = int(lattices.arc_row_splits(graphs)[2])
+    first_arc_of_the_third = int(arc_row_splits(graphs)[2])
     searched = refusing(first_arc_of_the_third, below=500.0)
     found = answers(search, case)
     for one, other in zip(found, expected):
@@ -70,7 +72,7 @@ def test_one_lattice_that_k2_refuses_is_found_with_a_wider_beam(search, case, re
 @pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.__name__)
 def test_what_k2_always_refuses_has_no_path_and_the_others_are_unharmed(search, case, refusing):
     expected = answers(search, case)
-    refusing(int(lattices.arc_row_splits(case.graphs())[2]), below=float("inf"))
+    refusing(int(arc_row_splits(case.graphs())[2]), below=float("inf"))
     found = answers(search, case)
     for index in (0, 1, 3, 4):
         assert torch.allclose(found[index], expected[index], atol=1e-6)

@@ -13,7 +13,7 @@ import torch
 import mlvae.em.stretches
 from mlvae.em.stretches import locate
 from mlvae.fsa import Emissions, MlFsaCompiler, best_path
-from mlvae.fsa.pruned import open_ended, pruned_path
+from mlvae.fsa.search import open_ended, pruned_path
 
 NUM_UNITS, FRAMES_EACH, SHARP = 5, 8, 15.0
 #: Places of the words that were said otherwise than written.
