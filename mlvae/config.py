@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_type_hints
+from typing import Any, Literal, TypeVar, get_type_hints
 
 import yaml
 
@@ -21,10 +21,6 @@ from mlvae.nn import MlVaeConfig
 
 _T = TypeVar("_T")
 
-#: What ``SystemConfig.edges`` may name.
-Edges = Literal["path", "posterior", "aligner"]
-EDGES: tuple[str, ...] = get_args(Edges)
-
 
 @dataclass
 class SystemConfig(Settings):
@@ -34,14 +30,14 @@ class SystemConfig(Settings):
         model: sizes of the networks.
         train: training, and the acceptor that is searched.
         calibration: how the acoustic scale is chosen after training.
-        edges: whose edges units get: the best ``path``'s, the ``posterior`` means over all paths,
-            or those of an ``aligner``, a narrow model that aligns what was heard once more.
+        edges: whose edges units get: the best ``path``'s, or those of an ``aligner``, a narrow
+            model that aligns what was heard once more.
     """
 
     model: MlVaeConfig = field(default_factory=MlVaeConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
-    edges: Edges = "path"
+    edges: Literal["path", "aligner"] = "path"
 
 
 def _trained(**settings: str) -> SystemConfig:

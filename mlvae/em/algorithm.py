@@ -38,7 +38,6 @@ class Algorithm(ABC):
         seed: of the order of batches.
 
     Attributes:
-        helpers: names of modules that only serve training and are no part of the system.
         modules: what is trained, by name: the ``model``, and what an algorithm needs beside it.
         learners: by name; they have the optimizers.
         precision: of learners.
@@ -47,8 +46,6 @@ class Algorithm(ABC):
         boundary_prior: alpha and beta of p(eta).
         compiler: makes the graphs that are searched with the model as it is.
     """
-
-    helpers: frozenset[str] = frozenset()
 
     def __init__(
         self,

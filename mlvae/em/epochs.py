@@ -69,9 +69,7 @@ def estimator_epoch(
     learner.module.train()
     for batch in batches:
         log_probs = learner(batch.features, batch.num_frames)
-        loss = estimator_loss(
-            log_probs, batch.targets.column, config.label_smoothing, config.loss_exponent
-        )
+        loss = estimator_loss(log_probs, batch.targets.column, config.label_smoothing)
         learner.step(loss)
         means.add(estimator=loss)
     learner.module.eval()

@@ -23,24 +23,6 @@ from mlvae.em.precision import PrecisionName
 
 
 @dataclass
-class CrossFitConfig(Settings):
-    """Estimators beside the main one that judge what they have not learned, for relabelling.
-
-    Attributes:
-        folds: how many; 0 lets the main estimator judge.
-        by: what is divided into folds: each ``recording`` or each ``speaker``.
-    """
-
-    folds: CountOrNone = 0
-    by: Literal["recording", "speaker"] = "recording"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.folds == 1:
-            raise ValueError("folds must be 0 or at least 2, not 1")
-
-
-@dataclass
 class ReinforceConfig(Settings):
     """How q(pi) learns from the reward (the paper's section on REINFORCE).
 
@@ -110,12 +92,9 @@ class TrainConfig(Settings):
             table are re-estimated from it; 0 for never (the paper).
         estimate_after: after this many iterations the rate and the table are re-estimated in every
             iteration, also before relabelling; 0 for when relabelling.
-        crossfit: who judges for relabelling and re-estimation.
         reinforce: of algorithm ``reinforce``.
         joint: of algorithm ``joint``.
         label_smoothing: share of a target's probability that is spread over all outputs.
-        loss_exponent: of the estimator's loss, above 0 for one that minds wrong labels less (see
-            :func:`mlvae.em.losses.estimator_loss`); 0 for the log-likelihood, as in the paper.
         precision: of the module that learns: ``float32``, or on a GPU also ``float16`` or
             ``bfloat16`` by automatic mixed precision. The E-step is in float32 always.
     """
@@ -142,11 +121,9 @@ class TrainConfig(Settings):
     states_per_unit: Depth = 1
     relabel_after: CountOrNone = 0
     estimate_after: CountOrNone = 0
-    crossfit: CrossFitConfig = field(default_factory=CrossFitConfig)
     reinforce: ReinforceConfig = field(default_factory=ReinforceConfig)
     joint: JointConfig = field(default_factory=JointConfig)
     label_smoothing: Share = 0.0
-    loss_exponent: Part = 0.0
     precision: PrecisionName = "float32"
 
     def __post_init__(self) -> None:
@@ -166,9 +143,3 @@ class TrainConfig(Settings):
             raise ValueError("algorithm joint has no E-step: nothing can be relabelled")
         if self.algorithm == "joint" and self.decoding.competitors:
             raise ValueError("algorithm joint has no E-step to rank competitors by")
-        if self.algorithm != "alternating" and self.crossfit.folds:
-            raise ValueError(f"crossfit goes with algorithm alternating, not {self.algorithm!r}")
-        if self.crossfit.folds and not (self.relabel_after or self.estimate_after):
-            raise ValueError("crossfit has nothing to do without relabel_after or estimate_after")
-        if self.loss_exponent and self.label_smoothing:
-            raise ValueError("loss_exponent and label_smoothing do not go together")

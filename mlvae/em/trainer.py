@@ -25,7 +25,6 @@ from mlvae.em.checkpoint import (
     save_checkpoint,
     save_model,
 )
-from mlvae.em.crossfit import CrossFitted
 from mlvae.em.estep import EStep
 from mlvae.em.joint import Joint
 from mlvae.em.reinforce import Reinforce
@@ -109,8 +108,9 @@ class Trainer:
         self.seed = seed
         self._began = time.monotonic()  # work that no checkpoint has counted yet
         self.model.scale.set(feature_std(train_cuts, dataset))
-        kind = CrossFitted if config.crossfit.folds else ALGORITHMS[config.algorithm]
-        self.algorithm = kind(model, train_cuts, dataset, config, device, seed)
+        self.algorithm = ALGORITHMS[config.algorithm](
+            model, train_cuts, dataset, config, device, seed
+        )
 
         units = {
             cut.id: table.ids(cut.supervisions[0].custom["units"], cut.id) for cut in valid_cuts
@@ -211,11 +211,7 @@ class Trainer:
                     + ", ".join(f"{name} {value:.4g}" for name, value in scalars.items())
                 )
         return {
-            "num_params": sum(
-                num_parameters(module)
-                for name, module in self.algorithm.modules.items()
-                if name not in self.algorithm.helpers
-            ),
+            "num_params": sum(map(num_parameters, self.algorithm.modules.values())),
             "training_seconds": round(progress["seconds"], 1),
             "iterations": progress["iteration"],
             "best_iteration": progress["best_iteration"],
