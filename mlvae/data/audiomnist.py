@@ -15,8 +15,8 @@ from pathlib import Path
 from lhotse import RecordingSet
 from lhotse.recipes.audio_mnist import AUDIO_MNIST_URL, download_audio_mnist, prepare_audio_mnist
 
-from mlvae.data.clips import Pair, SkipReport, parse_clip_id, recordings_below, usable_clips
-from mlvae.stage import stage_folder
+from mlvae.data.clips import Pair, parse_clip_id, recordings_below, usable_clips
+from mlvae.stage import StageReport, stage_folder
 
 NUM_RECORDINGS = 50
 SAMPLING_RATE = 16000
@@ -63,7 +63,7 @@ def official_split(speaker: str, index: int) -> str:
     return "valid" if speaker in OFFICIAL_VALID else "train"
 
 
-def prepare_audiomnist(corpus_dir: Path, report: SkipReport) -> Pair:
+def prepare_audiomnist(corpus_dir: Path, report: StageReport) -> Pair:
     """Manifests of the corpus; a clip that cannot be used is skipped and reported.
 
     lhotse's own prepare ends at the first stray or broken file, so it is shown a folder of links
@@ -122,7 +122,7 @@ def _check_meta(meta: Path) -> None:
         raise ValueError(f"{meta}: speakers {' '.join(sorted(missing))} are missing")
 
 
-def _in_own_folder(paths: list[Path], report: SkipReport) -> list[Path]:
+def _in_own_folder(paths: list[Path], report: StageReport) -> list[Path]:
     """Files that lie in the folder of the speaker whom their name says; reports the others."""
     speakers = {f"{i:02d}" for i in range(1, NUM_SPEAKERS + 1)}
     kept = []

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional, Protocol, Union
+from typing import Optional, Union
 
 import numpy as np
 from lhotse import Recording, RecordingSet, SupervisionSegment, SupervisionSet
 from lhotse.audio import AudioSource
 
 from mlvae.data.audio import AudioError, files_below, is_recording, read_audio
-from mlvae.stage import progress
+from mlvae.stage import StageReport, progress
 
 _WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 DIGIT_WORDS = {str(digit): word for digit, word in enumerate(_WORDS)}
@@ -27,16 +27,6 @@ MIN_SECONDS = 0.1
 Pair = dict[str, Union[RecordingSet, SupervisionSet]]
 SplitFunction = Callable[[str, int], Optional[str]]
 """(speaker, index of the recording) to ``train``, ``valid``, ``test``, or None: not used."""
-
-
-class SkipReport(Protocol):
-    """Where skipped items are reported; `mlvae.stage.StageReport` is one."""
-
-    def done(self, count: int = 1) -> None:
-        """Count items as done."""
-
-    def skip(self, item: str, reason: str, place: str | None = None) -> None:
-        """Count an item as skipped, with the reason."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +72,7 @@ def check_clip(path: Path) -> tuple[int, int]:
     return len(samples), sampling_rate
 
 
-def recordings_below(folder: Path, report: SkipReport) -> list[Path]:
+def recordings_below(folder: Path, report: StageReport) -> list[Path]:
     """What a folder and its subfolders hold under the name of a recording (``.wav``, ``.FLAC``).
 
     A subfolder that cannot be read is skipped by name.
@@ -96,7 +86,7 @@ def recordings_below(folder: Path, report: SkipReport) -> list[Path]:
 
 
 def usable_clips(
-    paths: Iterable[Path], corpus: str, report: SkipReport
+    paths: Iterable[Path], corpus: str, report: StageReport
 ) -> dict[str, tuple[Path, int, int]]:
     """Check every file, and report those that cannot be used.
 

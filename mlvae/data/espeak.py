@@ -16,10 +16,10 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from mlvae.data.clips import DIGIT_WORDS, Pair, SkipReport, digit_manifests, usable_clips
+from mlvae.data.clips import DIGIT_WORDS, Pair, digit_manifests, usable_clips
 from mlvae.data.espeak_voice import SpokenClip, VoiceWork, process_environment
 from mlvae.made import Record
-from mlvae.stage import made_tree, progress
+from mlvae.stage import StageReport, made_tree, progress
 
 VOICES = {
     "us-m1": "en-us+m1",
@@ -142,7 +142,7 @@ def _run(work: VoiceWork) -> None:
         )
 
 
-def prepare_espeak(clips_dir: Path, report: SkipReport) -> Pair:
+def prepare_espeak(clips_dir: Path, report: StageReport) -> Pair:
     """Manifests of synthesised clips; one that cannot be used is skipped and reported.
 
     Args:

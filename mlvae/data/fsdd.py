@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lhotse.utils import resumable_download
 
-from mlvae.data.clips import Pair, SkipReport, digit_manifests, recordings_below, usable_clips
+from mlvae.data.clips import Pair, digit_manifests, recordings_below, usable_clips
 from mlvae.stage import StageReport, stage_folder
 
 FSDD_URL = (
@@ -62,7 +62,7 @@ def _is_recording(name: str) -> bool:
     return path.parent.name == "recordings" and path.suffix == ".wav"
 
 
-def prepare_fsdd(corpus_dir: Path, report: SkipReport | None = None) -> Pair:
+def prepare_fsdd(corpus_dir: Path, report: StageReport | None = None) -> Pair:
     """Manifests of the corpus; a clip that cannot be used is skipped and reported.
 
     Args:

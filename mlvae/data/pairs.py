@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlvae.data.audio import files_below, is_recording
-from mlvae.data.clips import SkipReport
+from mlvae.stage import StageReport
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class RecordingWithText:
 
 
 def find_pairs(
-    folder: Path, report: SkipReport, taken: Collection[str] = ()
+    folder: Path, report: StageReport, taken: Collection[str] = ()
 ) -> list[RecordingWithText]:
     """The pairs ``NAME.wav`` and ``NAME.txt`` of a folder and its subfolders.
 

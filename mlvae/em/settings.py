@@ -19,7 +19,6 @@ from mlvae.bounds import (
     Weight,
 )
 from mlvae.em.estep import Decoding
-from mlvae.em.precision import PrecisionName
 
 
 @dataclass
@@ -124,7 +123,7 @@ class TrainConfig(Settings):
     reinforce: ReinforceConfig = field(default_factory=ReinforceConfig)
     joint: JointConfig = field(default_factory=JointConfig)
     label_smoothing: Share = 0.0
-    precision: PrecisionName = "float32"
+    precision: Literal["float32", "float16", "bfloat16"] = "float32"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -162,7 +162,7 @@ class Trainer:
         if checkpoint.exists():
             processes = load_checkpoint(checkpoint, state)
             self.algorithm.restore(state.tensors)
-            self.algorithm.precision.restore(progress.get("precision", {}))
+            self.algorithm.scaler.load_state_dict(progress.get("scaler", {}))
             self._use_compiler()
             model = self.folder / "model.safetensors"
             kept = read_metadata(model).get("iteration", 0) if model.exists() else 0
@@ -224,8 +224,7 @@ class Trainer:
         now = time.monotonic()
         state.progress["seconds"] += now - self._began
         self._began = now
-        if scaling := self.algorithm.precision.state():
-            state.progress["precision"] = scaling
+        state.progress["scaler"] = self.algorithm.scaler.state_dict()
         save_checkpoint(checkpoint, state)
 
     def _remove_left_overs(self, checkpoint: Path) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from lhotse import MonoCut, SupervisionSegment
 
-from mlvae.data.clips import SkipReport, file_recording
+from mlvae.data.clips import file_recording
 from mlvae.data.l2arctic.align import check_phones, check_words
 from mlvae.data.l2arctic.corpus import (
     SPEAKERS,
@@ -44,7 +44,7 @@ from mlvae.data.text import (
     words_of_text,
 )
 from mlvae.made import InTheWayError, Record, remove_made
-from mlvae.stage import atomic_path, progress
+from mlvae.stage import StageReport, atomic_path, progress
 
 
 @dataclass
@@ -85,7 +85,7 @@ def build_corpus(
     data_dir: Path,
     options: CorpusOptions,
     lexicon: Lexicon | None,
-    report: SkipReport,
+    report: StageReport,
 ) -> dict[str, dict[str, float]]:
     """Read utterances and write the corpus folder.
 
@@ -127,7 +127,7 @@ def build_corpus(
     return counts
 
 
-def _known_speaker(files: UtteranceFiles, report: SkipReport) -> bool:
+def _known_speaker(files: UtteranceFiles, report: StageReport) -> bool:
     if files.speaker in SPEAKERS:
         return True
     report.skip(files.id, f"no speaker of the corpus: {files.speaker}", str(files.annotation))

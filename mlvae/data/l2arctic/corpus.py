@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlvae.data.audio import AudioError, audio_info
-from mlvae.data.clips import SkipReport
 from mlvae.data.l2arctic.labels import PhoneLabel, read_label
 from mlvae.data.l2arctic.phones import SIL
 from mlvae.data.l2arctic.textgrid import (
@@ -31,6 +30,7 @@ from mlvae.data.l2arctic.textgrid import (
     tidy_intervals,
 )
 from mlvae.data.text import words_of_text
+from mlvae.stage import StageReport
 
 SUITCASE = "suitcase_corpus"
 VALID = ("HJK", "PNV", "YDCK")
@@ -137,7 +137,7 @@ class Listing:
     num_suitcase: int
 
 
-def list_corpus(corpus_dir: Path, report: SkipReport, suitcase: bool = False) -> Listing:
+def list_corpus(corpus_dir: Path, report: StageReport, suitcase: bool = False) -> Listing:
     """Find the annotated utterances; files that belong to none are reported as skipped.
 
     Only the four folders of a speaker, and what lies beside them, are looked at; what else the
@@ -193,7 +193,7 @@ def _num_wavs(home: Path) -> int:
     return sum(path.suffix.lower() == ".wav" for path in wavs.iterdir()) if wavs.is_dir() else 0
 
 
-def _files_of(home: Path, is_suitcase: bool, report: SkipReport) -> dict[str, dict[str, Path]]:
+def _files_of(home: Path, is_suitcase: bool, report: StageReport) -> dict[str, dict[str, Path]]:
     """By folder and stem; others of the same name, and what has another name, are skipped."""
     found: dict[str, dict[str, Path]] = {folder: {} for folder in _SUFFIXES}
     strays = [path for path in home.iterdir() if path.is_file()]

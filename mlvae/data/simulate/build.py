@@ -20,13 +20,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Queue
 
-from mlvae.data.clips import SkipReport
 from mlvae.data.espeak_voice import process_environment
 from mlvae.data.simulate.plan import SPEAKERS, Plan, PlannedUtterance, plan_corpus
 from mlvae.data.simulate.tiers import annotation_tiers, write_tiers
 from mlvae.data.simulate.voice import SpeechWork
 from mlvae.made import Record
-from mlvae.stage import made_tree, progress
+from mlvae.stage import StageReport, made_tree, progress
 
 DEFAULT_SIZE = 720
 """Utterances in all, 30 a speaker; the real corpus has `plan.FULL_SIZE` annotated ones."""
@@ -46,7 +45,7 @@ def simulate_l2arctic(
     num_utterances: int = DEFAULT_SIZE,
     seed: int = 0,
     num_jobs: int | None = None,
-    report: SkipReport | None = None,
+    report: StageReport | None = None,
 ) -> dict:
     """Build the corpus in the layout of L2-ARCTIC v5.0, unless it is there already.
 
@@ -99,7 +98,7 @@ def simulate_l2arctic(
     return content
 
 
-def _tell(report: SkipReport | None, num_done: int, skipped: list[dict]) -> None:
+def _tell(report: StageReport | None, num_done: int, skipped: list[dict]) -> None:
     if report is not None:
         report.done(num_done)
         for item in skipped:
