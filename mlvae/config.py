@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeVar, get_type_hints
 import yaml
 
 from mlvae.align import AlignConfig
-from mlvae.baselines.two_pass import TwoPassConfig
 from mlvae.baselines.w2v_ctc import W2vCtcConfig
 from mlvae.bounds import Settings, checked
 from mlvae.em import TrainConfig
@@ -54,7 +53,6 @@ class RecipeConfig(Settings):
             forced alignment, which must see little around a frame).
         silence: whether silence is optional at edges and between words.
         align: forced alignment, and the alignment of what was heard.
-        two_pass_fa: free recognition with the model of forced alignment.
         w2v_ctc: recognition with wav2vec 2.0.
         ml_vae: the paper's system.
         ml_vae_rl: the same, where q(pi) also learns from a reward.
@@ -67,7 +65,6 @@ class RecipeConfig(Settings):
     deltas: bool = False
     silence: bool = False
     align: AlignConfig = field(default_factory=AlignConfig)
-    two_pass_fa: TwoPassConfig = field(default_factory=TwoPassConfig)
     w2v_ctc: W2vCtcConfig = field(default_factory=W2vCtcConfig)
     ml_vae: SystemConfig = field(default_factory=SystemConfig)
     ml_vae_rl: SystemConfig = _trained(algorithm="reinforce")

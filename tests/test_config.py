@@ -58,8 +58,7 @@ def test_reading_twice_does_not_mix_files(tmp_path):
         ("ml_vae: {trian: {iterations: 3}}\n", "trian"),
         ("ml_vae: {train: {iterationes: 3}}\n", "iterationes"),
         ("ml_vae_sub: {train: {iterations: many}}\n", "iterations"),
-        ("ml_vae: {train: {prior: uniform}}\n", "prior must be"),
-        ("ml_vae: {train: {component_unit: true}}\n", "component_unit"),
+        ("ml_vae: {train: {selection: best}}\n", "selection must be"),
         ("ml_vae_sub: {train: {topology: circle}}\n", "topology must be"),
         ("ml_vae: {train: {relabel_after: 3}}\n", "relabel_after goes with"),
         ("ml_vae_sub: {calibration: {scales: [0.1, wide]}}\n", "scales"),
@@ -147,7 +146,7 @@ def test_paper_is_the_paper():
     assert (train.iterations, train.learning_rate) == (50, 1e-3)
     lambdas = train.boundary_kl_weight, train.generator_kl_weight, train.correctness_weight
     assert lambdas == (0.01, 1.0, 0.001)
-    assert (train.boundary_prior_strength, train.component_unit) == (10.0, "estimated")
+    assert train.boundary_prior_strength == 10.0
     assert train == TrainConfig(max_frames=train.max_frames)
 
 

@@ -102,8 +102,7 @@ class Algorithm(ABC):
 
     def set_prior(self, targets: dict) -> None:
         """Set the model's p(c) to that of the spans that the estimator is trained towards."""
-        by_frame = self.config.prior == "frames"
-        self.model.log_prior.copy_(log_prior(self.cuts, targets, self.model, by_frame))
+        self.model.log_prior.copy_(log_prior(self.cuts, targets, self.model))
 
     def set_learning_rate(self, iteration: int) -> None:
         """Set the rate of an iteration, which falls by equal factors to the last one's."""

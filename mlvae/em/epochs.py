@@ -150,7 +150,7 @@ def generator_epoch(
         learner: of the speech generator.
         model: gives the posteriors of the other two modules, which are not trained.
         batches: of an epoch.
-        config: weights of the losses, and what selects the component.
+        config: weights of the losses.
         means: of the epoch.
 
     Returns:
@@ -158,7 +158,7 @@ def generator_epoch(
     """
     learner.module.train()
     for batch in batches:
-        output = learner(batch.features, batch.num_frames, *generator_inputs(model, batch, config))
+        output = learner(batch.features, batch.num_frames, *generator_inputs(model, batch))
         loss, parts = generator_loss(
             output,
             batch.features,
@@ -173,20 +173,15 @@ def generator_epoch(
     return means.result()
 
 
-def generator_inputs(
-    model: MlVae, batch: Batch, config: TrainConfig
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def generator_inputs(model: MlVae, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """What the other two modules tell the speech generator of a batch, as in the E-step.
 
     Returns:
-        The unit that selects the component, int64 (B, T); posteriors of units, (B, T, N); and the
-        mean of q(b_t = 1), (B, T).
+        The likeliest unit, which selects the component, int64 (B, T); posteriors of units,
+        (B, T, N); and the mean of q(b_t = 1), (B, T).
     """
     with torch.no_grad():
         log_probs = model.estimator(batch.features, batch.num_frames)
         alpha, beta = model.boundary(batch.features, batch.num_frames)
     unit_probs = model.unit_probs(log_probs)
-    unit = unit_probs.argmax(dim=2)
-    if config.component_unit == "canonical":
-        unit = torch.where(batch.targets.unit >= 0, batch.targets.unit, unit)
-    return unit, unit_probs, alpha / (alpha + beta)
+    return unit_probs.argmax(dim=2), unit_probs, alpha / (alpha + beta)

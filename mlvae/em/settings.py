@@ -28,14 +28,11 @@ class ReinforceConfig(Settings):
     Attributes:
         samples: N_mc, samples of pi a frame.
         entropy_weight: of the entropy of q(pi).
-        normalize: whether rewards less their baseline are divided by their standard deviation in
-            the batch; log-likelihoods of speech are tens of nats, and fall as training goes on.
         baseline_size: width of the two fully connected layers of the baseline b(x).
     """
 
     samples: Count = 5
     entropy_weight: Weight = 0.05
-    normalize: bool = True
     baseline_size: Size = 512
 
 
@@ -73,15 +70,11 @@ class TrainConfig(Settings):
         correctness_weight: lambda_l.
         boundary_target: which boundaries teach the boundary detector: ``aligned`` (B-bar of the
             forced alignment, the paper) or ``found`` (B-hat of the E-step, its first ablation).
-        component_unit: what selects the Gaussian component in training: ``estimated`` (argmax of
-            the phoneme estimator, the paper) or ``canonical`` (the aligned canonical unit).
-        prior: p(c) from ``frames`` of the training alignment or from ``counts`` of units.
         corruption_rate: share of validation units corrupted to choose the epoch.
         selection: what chooses the iteration that is kept: ``corrupted_f1``, how well corrupted
             units are found, or ``path_score``, the best paths' mean score a frame on the validation
             part as it is. Units are corrupted evenly: that tells nothing of an error which many
             make of the same unit, such as relabelling is to find.
-        patience: stop after this many iterations without a better epoch; 0 for never.
         decoding: how posteriors become scores, in training and afterwards.
         topology: of the E-step: ``ml`` (the paper), ``substitution``, or ``separate`` (boundaries
             by the single-path acceptor, then correctness a segment: the paper's third ablation).
@@ -110,11 +103,8 @@ class TrainConfig(Settings):
     generator_kl_weight: Weight = 1.0
     correctness_weight: Weight = 0.001
     boundary_target: Literal["aligned", "found"] = "aligned"
-    component_unit: Literal["estimated", "canonical"] = "estimated"
-    prior: Literal["frames", "counts"] = "frames"
     corruption_rate: Rate = 0.2
     selection: Literal["corrupted_f1", "path_score"] = "corrupted_f1"
-    patience: CountOrNone = 0
     decoding: Decoding = field(default_factory=Decoding)
     topology: Literal["ml", "substitution", "separate"] = "ml"
     states_per_unit: Depth = 1

@@ -63,7 +63,7 @@ class Trainer:
     :mod:`mlvae.em.passes`.
 
     A checkpoint of another run, that is, of another seed, other settings or other cuts, is not
-    gone on from but replaced; a run may be prolonged with more iterations or patience.
+    gone on from but replaced; a run may be prolonged with more iterations.
 
     The folder holds ``checkpoint.safetensors`` (how far training is), ``model.safetensors`` (the
     best iteration by the criterion) and TensorBoard scalars.
@@ -134,7 +134,6 @@ class Trainer:
                 shared=True,
             )
         settings = asdict(config)
-        del settings["patience"]
         if config.final_learning_rate == 0:
             del settings["iterations"]  # no part of what each iteration does
         self.identity = run_identity(settings, seed, setup, [train_cuts, valid_cuts])
@@ -189,7 +188,7 @@ class Trainer:
                 )
             passes.save = partial(self._save, state, checkpoint)
             self._began = time.monotonic()
-            while not self._finished(progress):
+            while progress["iteration"] < self.config.iterations:
                 scalars = self._iterate(progress["iteration"])
                 progress["iteration"] += 1
                 progress["history"].append(scalars)
@@ -248,11 +247,6 @@ class Trainer:
                 f"{checkpoint} is there without {model.name}, its best iteration: move it away to "
                 "start afresh"
             )
-
-    def _finished(self, progress: dict) -> bool:
-        waited = progress["iteration"] - progress["best_iteration"]
-        out_of_patience = 0 < self.config.patience <= waited and progress["best_iteration"] > 0
-        return progress["iteration"] >= self.config.iterations or out_of_patience
 
     def _iterate(self, iteration: int) -> dict[str, float]:
         scalars = self.algorithm.iterate(iteration)
