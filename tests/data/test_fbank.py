@@ -93,17 +93,6 @@ def test_too_short_and_foreign_cuts_are_skipped(corpus):
     assert "16000 Hz" in reasons["foreign"]
 
 
-def test_several_processes_give_the_same_files(corpus):
-    def content():
-        return {path.name: path.read_bytes() for path in (corpus / "fbank").iterdir()}
-
-    assert fbank(["--data-dir", str(corpus)]) == 0
-    first = content()
-    assert len(first) == 6
-    assert fbank(["--data-dir", str(corpus), "--num-jobs", "2"]) == 0
-    assert content() == first
-
-
 def test_when_everything_fails_the_status_says_so(corpus, capsys):
     for path in corpus.glob("wav/*/*.wav"):
         path.write_bytes(b"")
