@@ -151,12 +151,12 @@ def spans_with_edges(spans: Sequence[UnitSpan], edges: torch.Tensor) -> list[Uni
     Args:
         spans: of a best path.
         edges: float (n, 2), start and end of each slot in frames; see
-            :func:`mlvae.fsa.expected_edges`.
+            :func:`mlvae.fsa.expected_boundaries`.
 
     Returns:
         The spans of kind ``unit``; their ``start`` and ``end`` are floats.
     """
-    spoken = [span for span in spans if span.kind == "unit" and not span.is_deleted]
+    spoken = [span for span in spans if span.kind == "unit" and not span.is_deletion]
     times = edges[[span.slot for span in spoken]].tolist()
     for here, there, a, b in zip(spoken[:-1], spoken[1:], times[:-1], times[1:]):
         if here.end == there.start:
@@ -170,7 +170,7 @@ def spans_with_edges(spans: Sequence[UnitSpan], edges: torch.Tensor) -> list[Uni
     for span in spans:
         if span.kind != "unit":
             continue
-        start, end = (last, last) if span.is_deleted else next(times_of)
+        start, end = (last, last) if span.is_deletion else next(times_of)
         start = max(start, last)
         last = max(end, start)
         moved.append(span._replace(start=start, end=last))
@@ -231,9 +231,9 @@ def heard_symbol(span: UnitSpan, table: UnitTable) -> str:
     """What was heard in a unit's span, as ``mlvae_heard`` says it."""
     if is_left_out(span):
         return NOTHING_HEARD
-    return UNKNOWN_HEARD if span.heard < 0 else table.symbols[span.heard]
+    return UNKNOWN_HEARD if span.perceived < 0 else table.symbols[span.perceived]
 
 
 def is_left_out(span: UnitSpan) -> bool:
     """Whether nothing was heard of a unit. Mean edges may leave one that was heard no length."""
-    return span.is_deleted and span.heard < 0
+    return span.is_deletion and span.perceived < 0

@@ -9,7 +9,7 @@ from lhotse import CutSet
 
 from mlvae.em import Decoding, EStep
 from mlvae.em.estep import search_compiler
-from mlvae.fsa import MlFsaCompiler, UnitSpan, expected_edges, posteriors, word_posteriors
+from mlvae.fsa import MlFsaCompiler, UnitSpan, expected_boundaries, posteriors, word_posteriors
 from mlvae.localize import heard_symbol, localize, spans_with_edges
 from mlvae.tiers import NOTHING_HEARD, has_tier, tier, units_of_words
 from tests.em.test_estep import NUM_UNITS, GivenFeatures, random_cuts, stand_in
@@ -113,9 +113,9 @@ def test_what_was_left_out_has_a_tier_where_it_can_be():
     cuts = random_cuts()
     assert not any(has_tier(cut, "mlvae_left_out") for cut in run(cuts)[0])
     num_left_out = 0
-    found, _ = run(cuts, decoding=Decoding(skip=True, skip_rate=0.9))
+    found, _ = run(cuts, decoding=Decoding(deletions=True, deletion_rate=0.9))
     model, dataset = stand_in(), GivenFeatures(TABLE)
-    compiler = MlFsaCompiler(NUM_UNITS, "substitution", skip=True, skip_rate=0.9)
+    compiler = MlFsaCompiler(NUM_UNITS, "substitution", deletions=True, deletion_rate=0.9)
     search = EStep(compiler, CutSet.from_cuts(cuts), dataset, 8000)
     expected = {
         name: unit
@@ -163,7 +163,7 @@ def test_edges_may_be_posterior_means():
     plain, means = run(cuts)[0], run(cuts, mean_edges=True)[0]
     expected = {}
     for graphs, emissions in scores(cuts):
-        expected.update(zip(emissions.names, expected_edges(graphs, emissions)))
+        expected.update(zip(emissions.names, expected_boundaries(graphs, emissions)))
     moved = 0
     for cut, other in zip(plain, means):
         before, after = tier(cut, "mlvae"), tier(other, "mlvae")
@@ -179,6 +179,6 @@ def test_edges_may_be_posterior_means():
 
 
 def test_a_unit_that_was_heard_is_not_left_out_because_mean_edges_take_its_length():
-    heard = span(0, 3, 3)._replace(mispronounced=True, heard=2)
-    left_out = heard._replace(heard=-1)
+    heard = span(0, 3, 3)._replace(mispronounced=True, perceived=2)
+    left_out = heard._replace(perceived=-1)
     assert [heard_symbol(s, TABLE) for s in (heard, left_out)] == ["c", NOTHING_HEARD]

@@ -37,7 +37,7 @@ from mlvae.fsa import (
     UnitSpan,
     best_columns,
     best_path,
-    expected_edges,
+    expected_boundaries,
     posteriors,
     word_posteriors,
 )
@@ -79,7 +79,7 @@ class Answer:
     Attributes:
         spans: the best path's; none where the utterance is too short.
         posteriors: of its units.
-        edges: mean start and end of each slot, see :func:`mlvae.fsa.expected_edges`.
+        edges: mean start and end of each slot, see :func:`mlvae.fsa.expected_boundaries`.
         words: P(mispronounced) of words; None also where each word has one unit.
         columns: the posterior column of each frame, see :func:`mlvae.fsa.best_columns`.
         can_skip: whether its graph can leave units out.
@@ -111,11 +111,11 @@ def answers_of(graphs: k2.Fsa, emissions: Emissions, wanted: Wanted) -> list[Ans
         for answer, value in zip(answers, values):
             setattr(answer, name, value)
 
-    put("can_skip", [bool((graphs.num_skipped > 0).any())] * len(answers))
+    put("can_skip", [bool((graphs.num_deleted > 0).any())] * len(answers))
     if wanted.posteriors:
         put("posteriors", posteriors(graphs, emissions))
     if wanted.edges:
-        put("edges", expected_edges(graphs, emissions))
+        put("edges", expected_boundaries(graphs, emissions))
     # Units and their words are the same where each word has one unit.
     if wanted.words and bool((graphs.word_pos != graphs.unit_pos).any()):
         put("words", word_posteriors(graphs, emissions))
@@ -292,7 +292,7 @@ def junctions(stretch: Stretch, answer: Answer) -> list[Junction]:
     for span in answer.spans:
         if span.kind != "unit":
             continue
-        spoken = before is not None and not span.is_deleted and not before.is_deleted
+        spoken = before is not None and not span.is_deletion and not before.is_deletion
         if spoken and span.word == before.word + 1:
             found.append(Junction(stretch.first_word + span.word, stretch.begin + span.start))
         before = span

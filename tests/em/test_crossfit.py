@@ -217,13 +217,13 @@ def test_wrong_labels_that_are_learned_by_heart_are_found_by_cross_fitting(tmp_p
         trainer = Trainer(model, cuts, valid, dataset(), TABLE, config, folder, CPU, 0)
         trainer.fit()
         wrong = [
-            span.heard == true
+            span.perceived == true
             for name, units in said.items()
             for span, true in zip(trainer.algorithm.targets[name], units)
             if span.unit != true
         ]
         right = [
-            span.heard == true
+            span.perceived == true
             for name, units in said.items()
             for span, true in zip(trainer.algorithm.targets[name], units)
             if span.unit == true
