@@ -9,7 +9,6 @@ from pathlib import Path
 
 import torch
 from jsonargparse import ArgumentParser, Namespace
-from jsonargparse.typing import PositiveInt
 
 from mlvae.data.features import compute_fbank, written_files
 from mlvae.program import start_program
@@ -20,7 +19,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the stage; returns its exit status."""
     parser = ArgumentParser(prog="fbank.py", description=__doc__)
     parser.add_argument("--data-dir", type=Path, required=True, help="corpus folder")
-    parser.add_argument("--num-jobs", type=PositiveInt, default=1, help="number of processes")
     parser.add_argument(
         "--allow-commands",
         type=bool,
@@ -50,7 +48,6 @@ def fbank(args: Namespace) -> int:
             counts = compute_fbank(
                 args.data_dir,
                 report,
-                num_jobs=args.num_jobs,
                 allow_commands=args.allow_commands,
                 allow_shared=args.allow_shared_recordings,
             )

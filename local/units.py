@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Stage 2: unit table and unit counts from the canonical units of the training cuts.
+"""Stage 2: the unit table from the canonical units of the training cuts.
 
 Of a corpus whose units are pieces of words (``"unit": "bpe"`` in its corpus.json), pieces are
 learnt first and written into the cuts of stage 1.
@@ -25,7 +25,7 @@ from mlvae.data.pieces import (
     sentences_of,
     train_pieces,
 )
-from mlvae.data.units import count_units, save_units
+from mlvae.data.units import UnitTable, count_units
 from mlvae.program import start_program
 from mlvae.stage import StageReport, in_one_line, log, stage_folder
 
@@ -51,7 +51,8 @@ def units(args: Namespace) -> int:
         ValueError, OSError: the folder cannot be used, or not be written to.
     """
     report = StageReport(stage="2 units", folder=args.data_dir)
-    outputs = [args.data_dir / "units" / name for name in ("tokens.txt", "priors.json")]
+    tokens = args.data_dir / "units" / "tokens.txt"
+    outputs = [tokens]
     if unit_of_corpus(args.data_dir) == "bpe":
         outputs.append(args.data_dir / "units" / "pieces.model")
         outputs += [args.data_dir / "fbank" / f"cuts_{split}.jsonl.gz" for split in SPLITS]
@@ -60,7 +61,8 @@ def units(args: Namespace) -> int:
         if unit_of_corpus(args.data_dir) == "bpe":
             cuts = make_pieces(cuts, args.data_dir, args.num_pieces, report)
         counts = count_units(cuts["train"])
-        table = save_units(args.data_dir / "units", counts)
+        table = UnitTable(tuple(sorted(counts)))
+        table.save(tokens)
         for split in SPLITS:  # names the cuts whose units training text never has
             report.done(len(usable_cuts(cuts[split], table, report)))
         log(f"stage 2 units: {len(table)} units, {sum(counts.values())} in the training text")

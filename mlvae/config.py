@@ -7,12 +7,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_type_hints
+from typing import Any, Literal, TypeVar, get_type_hints
 
 import yaml
 
 from mlvae.align import AlignConfig
-from mlvae.baselines.two_pass import TwoPassConfig
 from mlvae.baselines.w2v_ctc import W2vCtcConfig
 from mlvae.bounds import Settings, checked
 from mlvae.em import TrainConfig
@@ -20,10 +19,6 @@ from mlvae.em.calibration import CalibrationConfig
 from mlvae.nn import MlVaeConfig
 
 _T = TypeVar("_T")
-
-#: What ``SystemConfig.edges`` may name.
-Edges = Literal["path", "posterior", "aligner"]
-EDGES: tuple[str, ...] = get_args(Edges)
 
 
 @dataclass
@@ -34,14 +29,14 @@ class SystemConfig(Settings):
         model: sizes of the networks.
         train: training, and the acceptor that is searched.
         calibration: how the acoustic scale is chosen after training.
-        edges: whose edges units get: the best ``path``'s, the ``posterior`` means over all paths,
-            or those of an ``aligner``, a narrow model that aligns what was heard once more.
+        edges: whose edges units get: the best ``path``'s, or those of an ``aligner``, a narrow
+            model that aligns what was heard once more.
     """
 
     model: MlVaeConfig = field(default_factory=MlVaeConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
-    edges: Edges = "path"
+    edges: Literal["path", "aligner"] = "path"
 
 
 def _trained(**settings: str) -> SystemConfig:
@@ -58,7 +53,6 @@ class RecipeConfig(Settings):
             forced alignment, which must see little around a frame).
         silence: whether silence is optional at edges and between words.
         align: forced alignment, and the alignment of what was heard.
-        two_pass_fa: free recognition with the model of forced alignment.
         w2v_ctc: recognition with wav2vec 2.0.
         ml_vae: the paper's system.
         ml_vae_rl: the same, where q(pi) also learns from a reward.
@@ -71,7 +65,6 @@ class RecipeConfig(Settings):
     deltas: bool = False
     silence: bool = False
     align: AlignConfig = field(default_factory=AlignConfig)
-    two_pass_fa: TwoPassConfig = field(default_factory=TwoPassConfig)
     w2v_ctc: W2vCtcConfig = field(default_factory=W2vCtcConfig)
     ml_vae: SystemConfig = field(default_factory=SystemConfig)
     ml_vae_rl: SystemConfig = _trained(algorithm="reinforce")

@@ -64,7 +64,6 @@ def localize(
     device: torch.device,
     topology: str = "ml",
     edges: Aligner | None = None,
-    mean_edges: bool = False,
     max_frames: int = 8000,
     passes: Passes | None = None,
     max_cells: int = MAX_CELLS,
@@ -81,8 +80,6 @@ def localize(
         device: where to run.
         topology: acceptor to search.
         edges: aligns the units that were heard once more, for better edges; None does not.
-        mean_edges: whether edges are their posterior means over all paths, fractions of a frame
-            included, instead of the best path's.
         max_frames: largest batch, in frames with padding.
         passes: what an earlier run has done; None: nothing.
         max_cells: largest search, in cells (arcs x frames); a cut that is larger is searched in
@@ -103,14 +100,12 @@ def localize(
     answers = Gathered({})
     compiler = search_compiler(model, topology, decoding)
     search = EStep(compiler, cuts, dataset, max_frames, max_cells=max_cells)
-    wanted = Wanted(posteriors=True, edges=mean_edges, words=True)
+    wanted = Wanted(posteriors=True, words=True)
     left = search.left(passes, answers, "localize")
     for name, answer in search.answers(model, decoding, device, wanted, batches=left):
         spans, unit = answer.spans, answer.posteriors
         if not spans:
             continue
-        if answer.edges is not None:
-            spans = spans_with_edges(spans, answer.edges)
         cut, wrong, left_out = by_id[name], unit.mispronounced + unit.deleted, unit.deleted
         sounds = None
         places = places_of_slots(cut, table)
@@ -140,41 +135,6 @@ def localize(
         for cut in found
     ]
     return CutSet.from_cuts(found), [cut.id for cut in cuts if cut.id not in answers.value]
-
-
-def spans_with_edges(spans: Sequence[UnitSpan], edges: torch.Tensor) -> list[UnitSpan]:
-    """The units of a path with other edges, in order and without overlaps.
-
-    Where the path has nothing between two units there is nothing between them; the ends of the
-    utterance stay where they are. A unit that the path leaves out lies behind the one before it.
-
-    Args:
-        spans: of a best path.
-        edges: float (n, 2), start and end of each slot in frames; see
-            :func:`mlvae.fsa.expected_boundaries`.
-
-    Returns:
-        The spans of kind ``unit``; their ``start`` and ``end`` are floats.
-    """
-    spoken = [span for span in spans if span.kind == "unit" and not span.is_deletion]
-    times = edges[[span.slot for span in spoken]].tolist()
-    for here, there, a, b in zip(spoken[:-1], spoken[1:], times[:-1], times[1:]):
-        if here.end == there.start:
-            # Equal, but for paths on which not both are spoken, or which have silence there.
-            a[1] = b[0] = (a[1] + b[0]) / 2
-    if spoken and spoken[0].start == 0:
-        times[0][0] = 0.0
-    if spoken and spoken[-1].end == spans[-1].end:
-        times[-1][1] = float(spans[-1].end)
-    moved, last, times_of = [], 0.0, iter(times)
-    for span in spans:
-        if span.kind != "unit":
-            continue
-        start, end = (last, last) if span.is_deletion else next(times_of)
-        start = max(start, last)
-        last = max(end, start)
-        moved.append(span._replace(start=start, end=last))
-    return moved
 
 
 def _with_spoken(cut: Cut, spans: Sequence[UnitSpan], table: UnitTable) -> Cut:
@@ -235,5 +195,8 @@ def heard_symbol(span: UnitSpan, table: UnitTable) -> str:
 
 
 def is_left_out(span: UnitSpan) -> bool:
-    """Whether nothing was heard of a unit. Mean edges may leave one that was heard no length."""
+    """Whether nothing was heard of a unit.
+
+    A unit that the spoken pronunciation does not have has no length either, and is right.
+    """
     return span.is_deletion and span.perceived < 0

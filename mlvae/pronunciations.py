@@ -21,8 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from lhotse.cut import Cut
 
-from mlvae.data.l2arctic.align import align_symbols
-from mlvae.data.units import UnitTable, canonical_units
+from mlvae.data.units import UnitTable, align_symbols, canonical_units
 from mlvae.fsa import UnitSpan
 from mlvae.tiers import units_of_words
 

@@ -41,14 +41,12 @@ class System:
         topology: the acceptor that is searched.
         decoding: how posteriors become scores.
         edges: aligns what was heard; None where it is not aligned once more.
-        mean_edges: whether edges are posterior means instead of the best path's.
     """
 
     model: MlVae
     topology: str
     decoding: Decoding
     edges: Aligner | None
-    mean_edges: bool = False
 
 
 def train_system(
@@ -239,13 +237,7 @@ def load_system(
         num_features = UnitDataset(dataset.table).features(cuts[0]).shape[1]
         edges = Aligner(num_features, len(dataset.table), config.silence, config.align, device)
         edges.load(folder / "edges.safetensors")
-    return System(
-        model.to(device),
-        settings.train.topology,
-        decoding,
-        edges,
-        mean_edges=settings.edges == "posterior",
-    )
+    return System(model.to(device), settings.train.topology, decoding, edges)
 
 
 def localize_with(
@@ -264,7 +256,6 @@ def localize_with(
         device,
         topology=system.topology,
         edges=system.edges,
-        mean_edges=system.mean_edges,
         passes=passes,
     )
 

@@ -11,7 +11,7 @@ import numpy as np
 from lhotse import CutSet, Features, MonoCut, NumpyFilesWriter, SupervisionSegment
 from lhotse.supervision import AlignmentItem
 
-from mlvae.data.clips import file_recording
+from mlvae.data.audio import file_recording
 from mlvae.data.manifests import write_json, write_manifest
 from mlvae.data.units import UnitTable
 from mlvae.em.passes import Passes

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 import tests.baselines.sounds as sounds
 from mlvae.align import MAX_CELLS_WHOLE, Aligner
-from mlvae.baselines.two_pass import TwoPassConfig, load_two_pass, train_two_pass
+from mlvae.baselines.two_pass import load_two_pass, train_two_pass
 from mlvae.baselines.w2v_ctc import load_w2v
 from mlvae.baselines.w2v_train import train_w2v
 from mlvae.em.checkpoint import keep_passes
@@ -127,14 +127,14 @@ def test_a_system_with_its_scale_and_its_edges(cuts, tmp_path, monkeypatch):
 
 
 def test_two_pass_fa(cuts, tmp_path, monkeypatch):
+    monkeypatch.setattr("mlvae.baselines.two_pass.STEPS", 4)
     aligner = Aligner(NUM_FEATURES, len(TABLE), False, ALIGN, CPU)
     aligner.train(cuts[0], dataset(), 0)
 
     def run(folder):
         aligner.save(folder / "fa" / "model.safetensors")
         where = folder / "two-pass-fa", CPU
-        settings = TwoPassConfig(steps=4)
-        args = settings, ALIGN, False, cuts[0], TABLE, *where
+        args = ALIGN, False, cuts[0], TABLE, *where
         training = until_done(lambda: train_two_pass(*args))
         system = load_two_pass(ALIGN, False, cuts[1], TABLE, *where)
         localizer = lambda cuts, passes: system.localize(cuts, dataset(), passes)  # noqa: E731

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from lhotse import CutSet
 
 from mlvae.em import Decoding, EStep
 from mlvae.em.estep import search_compiler
-from mlvae.fsa import MlFsaCompiler, UnitSpan, expected_boundaries, posteriors, word_posteriors
-from mlvae.localize import heard_symbol, localize, spans_with_edges
+from mlvae.fsa import MlFsaCompiler, posteriors, word_posteriors
+from mlvae.localize import localize
 from mlvae.tiers import NOTHING_HEARD, has_tier, tier, units_of_words
 from tests.em.test_estep import NUM_UNITS, GivenFeatures, random_cuts, stand_in
 from tests.em.tiny import CPU, TABLE, make_cut
@@ -131,54 +130,3 @@ def test_what_was_left_out_has_a_tier_where_it_can_be():
         assert all(a.score <= b.score + 1e-6 for a, b in zip(left_out, units))
         num_left_out += sum(item.symbol == NOTHING_HEARD for item in tier(cut, "mlvae_heard"))
     assert num_left_out > 0
-
-
-def span(position, start, end, kind="unit"):
-    return UnitSpan(position, 0, start, end, kind, False, 0, 0.0, position, position)
-
-
-def test_mean_edges_tile_as_the_path_does():
-    path = [
-        span(0, 0, 4),
-        span(1, 4, 7),
-        span(-1, 7, 9, "silence"),
-        span(2, 9, 12),
-        span(3, 12, 12),
-    ]
-    means = [[0.2, 4.4], [4.2, 7.1], [8.8, 11.5], [6.0, 7.0]]
-    found = spans_with_edges(path, torch.tensor(means, dtype=torch.float64))
-    assert [s.position for s in found] == [0, 1, 2, 3]
-    times = [time for s in found for time in (s.start, s.end)]
-    assert times == pytest.approx([0.0, 4.3, 4.3, 7.1, 8.8, 12.0, 12.0, 12.0])
-    # Means over different paths may cross; units never do.
-    crossed = torch.tensor([[0.0, 5.0], [9.0, 3.0], [2.0, 2.5], [0.0, 0.0]], dtype=torch.float64)
-    found = spans_with_edges(path, crossed)
-    times = [time for s in found for time in (s.start, s.end)]
-    assert times == sorted(times)
-    assert all(s.end >= s.start for s in found)
-
-
-def test_edges_may_be_posterior_means():
-    cuts = random_cuts()
-    plain, means = run(cuts)[0], run(cuts, mean_edges=True)[0]
-    expected = {}
-    for graphs, emissions in scores(cuts):
-        expected.update(zip(emissions.names, expected_boundaries(graphs, emissions)))
-    moved = 0
-    for cut, other in zip(plain, means):
-        before, after = tier(cut, "mlvae"), tier(other, "mlvae")
-        assert [(i.symbol, i.score) for i in before] == [(i.symbol, i.score) for i in after]
-        edges = [0.0, *(item.end for item in after)]
-        assert edges[:-1] == pytest.approx([item.start for item in after], abs=2e-6)
-        assert edges[-1] == pytest.approx(cut.duration)
-        starts = expected[cut.id][:, 0] * cut.frame_shift
-        assert [item.start for item in after] == pytest.approx(starts.tolist(), abs=2e-6)
-        assert [i.start for i in tier(other, "mlvae_heard")] == [i.start for i in after]
-        moved += sum(a.start != b.start for a, b in zip(before, after))
-    assert moved > 5
-
-
-def test_a_unit_that_was_heard_is_not_left_out_because_mean_edges_take_its_length():
-    heard = span(0, 3, 3)._replace(mispronounced=True, perceived=2)
-    left_out = heard._replace(perceived=-1)
-    assert [heard_symbol(s, TABLE) for s in (heard, left_out)] == ["c", NOTHING_HEARD]

@@ -51,9 +51,7 @@ def train_baseline(
     """
     table = dataset.table
     if name == TWO_PASS:
-        return train_two_pass(
-            config.two_pass_fa, config.align, config.silence, valid_cuts, table, folder, device
-        )
+        return train_two_pass(config.align, config.silence, valid_cuts, table, folder, device)
     if name == W2V_CTC:
         return train_w2v(config.w2v_ctc, train_cuts, valid_cuts, table, folder, device, seed)
     raise ValueError(f"there is no baseline {name!r}; there are: {', '.join(BASELINES)}")

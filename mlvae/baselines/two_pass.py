@@ -18,7 +18,6 @@ from lhotse.cut import Cut
 
 from mlvae.align import AlignConfig, Aligner
 from mlvae.baselines.compare import with_comparison
-from mlvae.bounds import Count, Positive, Settings
 from mlvae.data.dataset import UnitDataset, make_sampler
 from mlvae.data.units import UnitTable, canonical_units
 from mlvae.device import num_parameters
@@ -33,24 +32,13 @@ MODEL = "model.safetensors"
 #: Frames of a long recording that are recognised at once, and what neighbours have in common on
 #: each side of a cut.
 SECTION, OVERLAP = 6000, 200
+#: Validation cuts by which the insertion score is chosen, at most; emissions are kept in memory.
+MOST_CUTS = 500
+#: The natural-log score is sought between minus this and this, by so many halvings at most.
+LARGEST_SCORE, STEPS = 1000.0, 20
 
 #: What is recognised together: cuts, or frames of one that is too long for one search.
 Batch = Sequence[tuple[Cut, Section]]
-
-
-@dataclass
-class TwoPassConfig(Settings):
-    """How the insertion score is chosen.
-
-    Attributes:
-        most_cuts: validation cuts that are looked at, at most; their emissions are kept in memory.
-        largest_score: the natural-log score is sought between minus this and this.
-        steps: halvings of that range, at most.
-    """
-
-    most_cuts: Count = 500
-    largest_score: Positive = 1000.0
-    steps: Count = 20
 
 
 @dataclass
@@ -183,7 +171,6 @@ def _num_frames(batch: Batch) -> int:
 
 
 def train_two_pass(
-    config: TwoPassConfig,
     align: AlignConfig,
     silence: bool,
     valid_cuts: CutSet,
@@ -197,7 +184,6 @@ def train_two_pass(
     the score at which it reaches the number of canonical units.
 
     Args:
-        config: how to choose.
         align: of the aligner of stage 3.
         silence: whether silence is optional there.
         valid_cuts: cuts with features and canonical units.
@@ -212,24 +198,24 @@ def train_two_pass(
         ValueError: there is no aligner, or it is of another configuration; names the file.
     """
     dataset = UnitDataset(table)
-    cuts = CutSet.from_cuts(list(valid_cuts)[: config.most_cuts])
+    cuts = CutSet.from_cuts(list(valid_cuts)[:MOST_CUTS])
     system = TwoPassFa(_aligner(align, silence, cuts, dataset, device), 0.0)
     system.aligner.load(Path(folder).parent / "fa" / MODEL)
     keeper = keep_passes(
         Path(folder) / "checkpoint.safetensors",
-        {**asdict(config), **asdict(align), "weights": weights_digest(system.aligner.model)},
+        {**asdict(align), "weights": weights_digest(system.aligner.model)},
         0,
         [cuts],
     )
     batches = [(batch, system.emissions(batch, dataset)) for batch in system.batches(cuts)]
     total = sum(_num_frames(batch) for batch, _ in batches)
     wanted = sum(len(canonical_units(cut)) for cut in cuts)
-    low, high = -config.largest_score, config.largest_score
+    low, high = -LARGEST_SCORE, LARGEST_SCORE
     tried: list[tuple[int, float]] = []
-    for step in range(config.steps):
+    for step in range(STEPS):
         system.insertion_score = (low + high) / 2
         found = Recognised()
-        name = f"two-pass-fa, step {step + 1} of at most {config.steps}"
+        name = f"two-pass-fa, step {step + 1} of at most {STEPS}"
         for batch, emissions in keeper.state.passes.over(
             batches, found, name, "frame", total, lambda pair: _num_frames(pair[0])
         ):
@@ -256,19 +242,18 @@ def train_two_pass(
         "insertion_score": system.insertion_score,
         "recognised_units": count,
         "canonical_units": wanted,
-        "warnings": _warnings(system.insertion_score, config.largest_score),
+        "warnings": _warnings(system.insertion_score),
         "criterion": "as many units recognised in the validation part as its text has",
     }
 
 
-def _warnings(score: float, largest: float) -> list[str]:
+def _warnings(score: float) -> list[str]:
     """A sentence for the user where the insertion score lies at an end of its range."""
-    if abs(score) < 0.9 * largest:
+    if abs(score) < 0.9 * LARGEST_SCORE:
         return []
     return [
-        f"the insertion score, {score:.4g}, lies at the end of its range from {-largest:g} to "
-        f"{largest:g}, so that a better one may lie beyond: recordings may not belong to their "
-        "texts; else raise two_pass_fa.largest_score of the configuration, and run stage 4 again"
+        f"the insertion score, {score:.4g}, lies at the end of its range from {-LARGEST_SCORE:g} "
+        f"to {LARGEST_SCORE:g}: recordings may not belong to their texts"
     ]
 
 

@@ -1,1 +1,1 @@
-"""Corpora, the seeded builder of mismatch corpora, features, unit tables and training batches."""
+"""Manifests, audio, features, texts and lexicons, unit tables and training batches."""

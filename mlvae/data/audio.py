@@ -163,6 +163,19 @@ def check_samples(samples: np.ndarray) -> None:
         raise AudioError(f"samples as large as {largest:.3g}, where 1 is full scale")
 
 
+def file_recording(
+    recording_id: str, path: Path, num_samples: int, sampling_rate: int
+) -> Recording:
+    """A mono lhotse recording of a known length; the file need not be there yet."""
+    return Recording(
+        id=recording_id,
+        sources=[AudioSource(type="file", channels=[0], source=str(path))],
+        sampling_rate=sampling_rate,
+        num_samples=num_samples,
+        duration=num_samples / sampling_rate,
+    )
+
+
 def read_cut(cut: MonoCut, allow_commands: bool = False) -> tuple[np.ndarray, str]:
     """Read the audio of a cut, with the transforms of its recording.
 
@@ -291,19 +304,13 @@ def write_wav(path: Path, samples: np.ndarray, sampling_rate: int) -> None:
     """Write samples (num_samples,) float in [-1, 1] as a 16-bit mono wav; louder ones are clipped.
 
     Samples that came from a 16-bit file are written back bit by bit the same.
-    """
-    scaled = np.rint(samples.astype(np.float64) * 32768.0)
-    write_pcm(path, np.clip(scaled, -32768, 32767).astype(np.int16), sampling_rate)
-
-
-def write_pcm(path: Path, samples: np.ndarray, sampling_rate: int) -> None:
-    """Write samples (num_samples,) int16 as a mono wav file.
 
     Raises:
         WriteError: it cannot be written.
     """
+    scaled = np.clip(np.rint(samples.astype(np.float64) * 32768.0), -32768, 32767)
     content = io.BytesIO()  # libsndfile does not say why it cannot write a file
-    soundfile.write(content, samples, sampling_rate, subtype="PCM_16", format="WAV")
+    soundfile.write(content, scaled.astype(np.int16), sampling_rate, "PCM_16", format="WAV")
     with writing(path):
         Path(path).write_bytes(content.getvalue())
 

@@ -1,4 +1,4 @@
-"""What training reads: batches of features and canonical units of lhotse cuts."""
+"""What training reads: batches of features of lhotse cuts."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ from lhotse.dataset.sampling.base import CutSampler
 from torch.utils.data import Dataset
 
 from mlvae.data.checks import check_id
-from mlvae.data.clips import SkipReport
 from mlvae.data.manifests import check_is_cut, check_sources, manifest_lines, place_of, shown_id
 from mlvae.data.units import UnitTable, canonical_units
+from mlvae.stage import StageReport
+
+#: Seconds a frame of the features.
+FRAME_SHIFT = 0.01
 
 
 class FeaturesError(ValueError):
@@ -79,7 +82,7 @@ def cut_of_line(content: dict[str, Any], place: str, allow_commands: bool = Fals
         raise ValueError(f"{place}: {name}: not a cut of lhotse: {reason}") from error
 
 
-def usable_cuts(cuts: CutSet, table: UnitTable, report: SkipReport) -> CutSet:
+def usable_cuts(cuts: CutSet, table: UnitTable, report: StageReport) -> CutSet:
     """The cuts that a model can read: with sound features, and canonical units of the table.
 
     The others are reported as skipped with a reason; those that stay are not counted yet.
@@ -169,19 +172,16 @@ class UnitDataset(Dataset):
 
         Returns:
             ``features``: (B, T, F) float32, zero after the end of a cut; ``num_frames``: (B,)
-            int64; ``units``: B lists of unit ids; ``cut_ids``: B strings. In the order of ``cuts``.
+            int64; ``cut_ids``: B strings. In the order of ``cuts``.
 
         Raises:
-            ValueError: if a cut has no features or no units, or a unit is not in the table;
-                names the cut.
+            ValueError: as `load_features`; names the cut.
         """
         cuts = list(cuts)
-        units = [self.table.ids(canonical_units(cut), cut.id) for cut in cuts]
         features = [self.features(cut) for cut in cuts]
         return {
             "features": torch.nn.utils.rnn.pad_sequence(features, batch_first=True),
             "num_frames": torch.tensor([len(f) for f in features], dtype=torch.int64),
-            "units": units,
             "cut_ids": [cut.id for cut in cuts],
         }
 
@@ -214,7 +214,6 @@ def make_sampler(
     max_frames: int,
     shuffle: bool,
     seed: int = 0,
-    frame_shift: float = 0.01,
     world_size: int = 1,
     rank: int = 0,
 ) -> CutSampler:
@@ -230,7 +229,6 @@ def make_sampler(
         max_frames: largest number of frames of a batch, B times the longest T.
         shuffle: whether to draw batches at random.
         seed: of the drawing.
-        frame_shift: seconds a frame.
         world_size: processes that divide the batches. All get the same number of batches: where
             they do not come out even, the cuts of the last ones are divided anew, and if these are
             fewer than the processes, some come again under an id that ends in ``_dup``.
@@ -242,7 +240,7 @@ def make_sampler(
     """
     if len(cuts) == 0:
         raise ValueError("no cut to make batches of")
-    max_duration = max_frames * frame_shift
+    max_duration = max_frames * FRAME_SHIFT
     if not shuffle:
         cuts = cuts.sort_by_duration()
     num_buckets = min(10, len(cuts) // 20)

@@ -13,15 +13,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import multiprocessing
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
 from lhotse import Fbank, FbankConfig, LilcomChunkyWriter, MonoCut
 from lhotse.features import Features
 from lhotse.utils import compute_num_frames_from_samples
@@ -36,8 +33,7 @@ from mlvae.data.checks import (
     source_name,
     with_audio_digest,
 )
-from mlvae.data.clips import SkipReport
-from mlvae.data.dataset import cut_of_line, features_digest, load_cuts, load_features
+from mlvae.data.dataset import FRAME_SHIFT, cut_of_line, features_digest, load_cuts, load_features
 from mlvae.data.manifests import (
     SOURCE_TYPES,
     SPLITS,
@@ -48,10 +44,10 @@ from mlvae.data.manifests import (
     write_manifest,
 )
 from mlvae.made import remove_made
-from mlvae.stage import atomic_path, log, progress
+from mlvae.stage import StageReport, atomic_path, log, progress
 
 NUM_MEL_BINS = 40
-FRAME_LENGTH, FRAME_SHIFT = 0.025, 0.01  # seconds
+FRAME_LENGTH = 0.025  # seconds
 
 
 def fbank_extractor(sampling_rate: int) -> Fbank:
@@ -113,19 +109,6 @@ def _extract_or_reason(
         return f"not readable as audio: {type(error).__name__}: {' '.join(str(error).split())}"
 
 
-@contextlib.contextmanager
-def _workers(num_jobs: int) -> Iterator[Callable]:
-    """A ``map`` that keeps the order, over ``num_jobs`` processes if there are several."""
-    if num_jobs <= 1:
-        yield map
-        return
-    context = multiprocessing.get_context("spawn")  # a fork may inherit a held thread lock
-    with ProcessPoolExecutor(
-        num_jobs, mp_context=context, initializer=torch.set_num_threads, initargs=(1,)
-    ) as pool:
-        yield partial(pool.map, chunksize=16)
-
-
 def written_files(data_dir: Path) -> list[Path]:
     """What `compute_fbank` writes."""
     names = ("feats_{}.lca", "cuts_{}.jsonl.gz")
@@ -134,8 +117,7 @@ def written_files(data_dir: Path) -> list[Path]:
 
 def compute_fbank(
     data_dir: Path,
-    report: SkipReport,
-    num_jobs: int = 1,
+    report: StageReport,
     allow_commands: bool = False,
     allow_shared: bool = False,
 ) -> dict[str, int]:
@@ -148,7 +130,6 @@ def compute_fbank(
     Args:
         data_dir: corpus folder, with ``corpus.json`` and ``manifests``.
         report: every cut is counted there.
-        num_jobs: processes; the result does not depend on it.
         allow_commands: whether sources of audio may be shell commands, which are then run. The new
             manifests leave them out: later stages run none.
         allow_shared: whether splits may share recordings.
@@ -175,11 +156,10 @@ def compute_fbank(
     before = _digests_before(manifests.values())
     made: dict[str, list[MonoCut]] = {}
     with contextlib.ExitStack() as stack:
-        parallel_map = stack.enter_context(_workers(num_jobs))
         for split in SPLITS:
             feats_path = folder / f"feats_{split}.lca"
             temporary = stack.enter_context(atomic_path(feats_path))
-            results = parallel_map(work, cuts[split])
+            results = map(work, cuts[split])
             made[split] = _write_features(cuts[split], results, temporary, split, report)
             made[split] = [_at(cut, feats_path) for cut in made[split]]
         if not allow_shared:
@@ -228,7 +208,7 @@ def _corpus(path: Path) -> tuple[int, bool]:
 
 
 def _sound_cuts(
-    folder: Path, report: SkipReport, allow_commands: bool, units_come_later: bool
+    folder: Path, report: StageReport, allow_commands: bool, units_come_later: bool
 ) -> dict[str, list[MonoCut]]:
     """The cuts that make sense, by split; the others are skipped with their places."""
     cuts: dict[str, list[MonoCut]] = {split: [] for split in SPLITS}
@@ -263,7 +243,7 @@ def _write_features(
     results: Iterable[tuple[np.ndarray, str] | str],
     path: Path,
     split: str,
-    report: SkipReport,
+    report: StageReport,
 ) -> list[MonoCut]:
     """Write a feature file; the cuts that have features there, with their digests."""
     with_features: list[MonoCut] = []

@@ -1,8 +1,12 @@
 """Pronunciations of words: the CMU Pronouncing Dictionary, and a file of one's own.
 
-Stress is dropped and phones are folded (`mlvae.data.l2arctic.phones`); all pronunciations that
-then differ are kept, in the dictionary's order, or the likelier ones first where it has
-probabilities.
+Stress is dropped and phones are folded; all pronunciations that then differ are kept, in the
+dictionary's order, or the likelier ones first where it has probabilities.
+
+The phone set is ARPAbet without stress, folded to what annotators can tell apart: of the 39 phones
+of the CMU dictionary ``ao`` and ``zh`` become ``aa`` and ``sh``, which leaves 37; with silence
+(``sil``, also spelt ``sp``) and sounds that no phone describes (``err``, ``spn``) there are 39
+symbols. L2-ARCTIC's ``ax`` is the dictionary's unstressed ``ah``.
 """
 
 from __future__ import annotations
@@ -13,7 +17,6 @@ from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 
-from mlvae.data.l2arctic.phones import PHONES, fold_phone
 from mlvae.data.text import (
     PUNCTUATION,
     Token,
@@ -25,6 +28,29 @@ from mlvae.data.text import (
 
 Pronunciation = tuple[str, ...]
 
+SIL, ERR = "sil", "err"
+
+PHONES = (
+    *("aa", "ae", "ah", "aw", "ay", "b", "ch", "d", "dh", "eh", "er", "ey", "f", "g", "hh", "ih"),
+    *("iy", "jh", "k", "l", "m", "n", "ng", "ow", "oy", "p", "r", "s", "sh", "t", "th", "uh", "uw"),
+    *("v", "w", "y", "z"),
+)
+"""The 37 phones that are left after folding."""
+
+FOLDING = {
+    "ao": "aa",
+    "zh": "sh",
+    "ax": "ah",
+    "axr": "er",
+    "ix": "ih",
+    "ux": "uw",
+    "hv": "hh",
+    "sp": SIL,
+    "spn": ERR,
+}
+_KNOWN = frozenset([*PHONES, SIL, ERR])
+_SYMBOL = re.compile(r"[\W_]*([a-z]+)[0-2]?[\W_]*")
+
 _VARIANT = re.compile(r"\(\d+\)$")
 _NUMBER = re.compile(r"[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?")
 _SEPARATOR = re.compile(r"[,;|=]")  # as a first sign they are words of CMUdict 0.7b
@@ -35,6 +61,29 @@ _ENCLITICS = frozenset(("'s", "'t", "'d", "'m", "'ll", "'re", "'ve"))
 
 _MAX_PARTS = 12
 """Of a word with hyphens and other joiners, as a lexicon may have it."""
+
+
+@lru_cache(maxsize=1024)  # a lexicon asks a million times
+def fold_phone(symbol: str) -> str:
+    """The folded phone of a symbol as dictionaries and annotators write it.
+
+    Case, the stress digit, blanks around it and signs before or after it (``K*``, ``T_``, ``AH)``)
+    do not matter; a symbol that is empty or blank is silence.
+
+    Example:
+        >>> [fold_phone(symbol) for symbol in ("AO1", "ZH", " ax", "K*", "sp", "spn", "")]
+        ['aa', 'sh', 'ah', 'k', 'sil', 'err', 'sil']
+
+    Raises:
+        ValueError: if it is no phone; names the symbol.
+    """
+    if not symbol.strip():
+        return SIL
+    match = _SYMBOL.fullmatch(symbol.strip().lower())
+    folded = FOLDING.get(match[1], match[1]) if match else None
+    if folded not in _KNOWN:
+        raise ValueError(f"{symbol!r} is no phone")
+    return folded
 
 
 class Lexicon:

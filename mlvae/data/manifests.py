@@ -11,13 +11,13 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from lhotse import SupervisionSegment
+from lhotse import MonoCut, Recording, SupervisionSegment
 
-from mlvae.stage import atomic_path
+from mlvae.made import atomic_path, remove_made
 
 SPLITS = ("train", "valid", "test")
 
@@ -182,3 +182,63 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     with atomic_path(Path(path)) as temporary:
         text = json.dumps(content, ensure_ascii=False, indent=2) + "\n"
         temporary.write_text(text, encoding="utf-8")
+
+
+def recording_cut(recording: Recording, custom: dict[str, Any], **spoken: str) -> MonoCut:
+    """The cut of a whole recording, with one supervision; both are named as the recording is.
+
+    Args:
+        recording: mono; one of another sampling rate than the features' is resampled already.
+        custom: fields of the supervision such as ``units``, see docs/formats.md.
+        spoken: other fields of the supervision: ``text``, ``language``, ``speaker``, ``gender``.
+
+    Example:
+        >>> from mlvae.data.audio import file_recording
+        >>> recording = file_recording("a1", Path("a1.wav"), num_samples=8000, sampling_rate=16000)
+        >>> cut = recording_cut(recording, {"units": ["k", "ae", "t"]}, speaker="ann")
+        >>> cut.id, cut.duration, cut.supervisions[0].speaker
+        ('a1', 0.5, 'ann')
+    """
+    supervision = SupervisionSegment(
+        recording.id, recording.id, 0.0, recording.duration, custom=custom, **spoken
+    )
+    return MonoCut(
+        recording.id, 0.0, recording.duration, 0, supervisions=[supervision], recording=recording
+    )
+
+
+def corpus_files(data_dir: Path, with_truth: bool = True) -> list[Path]:
+    """The files of a corpus after stage 0, in the order in which they are written."""
+    files = [data_dir / "manifests" / f"cuts_{split}.jsonl.gz" for split in SPLITS]
+    return [*files, *([data_dir / "truth.jsonl.gz"] * with_truth), data_dir / "corpus.json"]
+
+
+def write_corpus(
+    data_dir: Path,
+    cuts: Mapping[str, Iterable[MonoCut]],
+    about: dict[str, Any],
+    truth: Iterable[SupervisionSegment] | None = None,
+) -> None:
+    """Write what stage 0 leaves for the others, see docs/formats.md; ``corpus.json`` comes last.
+
+    What an earlier run wrote is removed first: one that is killed leaves no corpus that looks
+    whole.
+
+    Args:
+        data_dir: the corpus folder.
+        cuts: by split of `SPLITS`.
+        about: content of ``corpus.json``.
+        truth: of all splits; None: nothing is known, and no truth is touched.
+
+    Raises:
+        InTheWayError: something that was not made here is in the way.
+        WriteError: something cannot be written.
+    """
+    files = corpus_files(data_dir, truth is not None)
+    for path in reversed(files):
+        remove_made(path)
+    for path, split in zip(files, SPLITS):
+        write_manifest(path, cuts[split])
+    if truth is not None:
+        write_manifest(files[-2], truth)
+    write_json(files[-1], about)

@@ -16,9 +16,8 @@ from lhotse.cut import Cut
 from lhotse.utils import fastcopy
 
 from mlvae.data.checks import RESERVED
-from mlvae.data.clips import SkipReport
 from mlvae.data.text import UnknownWords, normalized, spelt_words
-from mlvae.stage import atomic_path
+from mlvae.stage import StageReport, atomic_path
 
 if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor
@@ -134,7 +133,7 @@ def with_pieces(cut: Cut, processor: SentencePieceProcessor) -> Cut:
 
 
 def cuts_with_pieces(
-    cuts: CutSet, processor: SentencePieceProcessor, report: SkipReport
+    cuts: CutSet, processor: SentencePieceProcessor, report: StageReport
 ) -> tuple[CutSet, CutSet]:
     """The cuts that pieces can be made of, and the others without units, skipped with a reason."""
     made, left = [], []

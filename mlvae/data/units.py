@@ -1,8 +1,7 @@
-"""Stage 2: the unit table (symbols and ids) and how often training text has each unit."""
+"""Canonical units: of a cut, and the table of their symbols and ids."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,8 +9,8 @@ from pathlib import Path
 
 from lhotse import CutSet
 from lhotse.cut import Cut
+from rapidfuzz.distance import Levenshtein
 
-from mlvae.data.manifests import write_json
 from mlvae.stage import atomic_path
 
 
@@ -105,30 +104,28 @@ class UnitTable:
             temporary.write_text("".join(lines), encoding="utf-8")
 
 
+def align_symbols(wanted: Sequence[str], found: Sequence[str]) -> list[int | None]:
+    """Align two strings of symbols with the fewest edits (rapidfuzz).
+
+    Returns:
+        For each of ``wanted`` the index of its counterpart in ``found``, equal or not; None where
+        it has none.
+
+    Example:
+        >>> align_symbols(["k", "ae", "t", "s"], ["k", "eh", "t"])
+        [0, 1, 2, None]
+    """
+    indexes: list[int | None] = [None] * len(wanted)
+    for block in Levenshtein.opcodes(list(wanted), list(found)):
+        if block.tag in ("equal", "replace"):  # as many on either side
+            for offset in range(block.src_end - block.src_start):
+                indexes[block.src_start + offset] = block.dest_start + offset
+    return indexes
+
+
 def count_units(cuts: CutSet) -> Counter[str]:
     """How often each unit occurs in the canonical sequences of the cuts."""
     counts: Counter[str] = Counter()
     for cut in cuts:
         counts.update(canonical_units(cut))
     return counts
-
-
-def save_units(folder: Path, counts: Counter[str]) -> UnitTable:
-    """Write ``tokens.txt`` (symbols in sorted order) and ``priors.json`` (counts) to a folder."""
-    table = UnitTable(tuple(sorted(counts)))
-    table.save(Path(folder) / "tokens.txt")
-    write_json(Path(folder) / "priors.json", {"units": {s: counts[s] for s in table.symbols}})
-    return table
-
-
-def load_unit_counts(folder: Path, table: UnitTable) -> list[int]:
-    """Counts from ``priors.json`` in the order of the table's ids.
-
-    Raises:
-        ValueError: if the file is not about the units of the table.
-    """
-    path = Path(folder) / "priors.json"
-    counts = json.loads(path.read_text(encoding="utf-8"))["units"]
-    if set(counts) != set(table.symbols):
-        raise ValueError(f"{path} has other units than the unit table: run stage 2 again")
-    return [counts[symbol] for symbol in table.symbols]

@@ -10,10 +10,9 @@ from torch import nn
 
 from mlvae.data.dataset import UnitDataset
 from mlvae.em.batches import TrainingBatches
-from mlvae.em.epochs import Learner
+from mlvae.em.epochs import Learner, gradient_scaler
 from mlvae.em.estep import EStep, search_compiler
 from mlvae.em.passes import Passes
-from mlvae.em.precision import Precision
 from mlvae.em.settings import TrainConfig
 from mlvae.em.statistics import boundary_prior, log_prior
 from mlvae.em.targets import spoken_spans
@@ -38,17 +37,14 @@ class Algorithm(ABC):
         seed: of the order of batches.
 
     Attributes:
-        helpers: names of modules that only serve training and are no part of the system.
         modules: what is trained, by name: the ``model``, and what an algorithm needs beside it.
         learners: by name; they have the optimizers.
-        precision: of learners.
+        scaler: of the learners' losses, see :func:`mlvae.em.epochs.gradient_scaler`.
         passes: over batches, in the order in which an iteration makes them.
         aligned: spans of the tier ``fa`` by cut id, of the pronunciations that were found.
         boundary_prior: alpha and beta of p(eta).
         compiler: makes the graphs that are searched with the model as it is.
     """
-
-    helpers: frozenset[str] = frozenset()
 
     def __init__(
         self,
@@ -72,7 +68,7 @@ class Algorithm(ABC):
             model, cuts, dataset, config.max_frames, seed, device, self.passes
         )
         self.modules: dict[str, nn.Module] = {"model": model}
-        self.precision = Precision(config.precision, device)
+        self.scaler = gradient_scaler(config.precision, device)
         self.learners = {
             name: self.new_learner(self.taught(name))
             for name in ("estimator", "boundary", "generator")
@@ -102,12 +98,11 @@ class Algorithm(ABC):
 
     def new_learner(self, module: nn.Module) -> Learner:
         """A learner of a module, in the precision of training."""
-        return Learner(module, self.config, self.precision)
+        return Learner(module, self.config, self.scaler)
 
     def set_prior(self, targets: dict) -> None:
         """Set the model's p(c) to that of the spans that the estimator is trained towards."""
-        by_frame = self.config.prior == "frames"
-        self.model.log_prior.copy_(log_prior(self.cuts, targets, self.model, by_frame))
+        self.model.log_prior.copy_(log_prior(self.cuts, targets, self.model))
 
     def set_learning_rate(self, iteration: int) -> None:
         """Set the rate of an iteration, which falls by equal factors to the last one's."""

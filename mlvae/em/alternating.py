@@ -36,8 +36,8 @@ class Alternating(Algorithm):
     With boundaries that the E-step found in the place of B-bar, the boundary detector's epoch comes
     after the E-step.
 
-    The four parts are methods, and so is the E-step that relabels (:meth:`hear`): a variant
-    replaces one of them and adds its own modules and learners.
+    The four parts are methods: a variant replaces one of them and adds its own modules and
+    learners.
 
     Attributes:
         targets: what the estimator is trained towards, spans by cut id.
@@ -78,11 +78,9 @@ class Alternating(Algorithm):
         scalars.update(self.train_generator(3 * iteration + 2, assignments))
         relabels = 0 < self.config.relabel_after <= iteration + 1
         if relabels or 0 < self.config.estimate_after <= iteration + 1:
-            heard = self.hear(assignments)
-            scalars["flag_rate/heard"] = heard.flag_rate
             if relabels:
-                scalars["changed_units"] = self.relabel(heard)
-            self.estimate(self.targets if relabels else heard.spans)
+                scalars["changed_units"] = self.relabel(assignments)
+            self.estimate(self.targets if relabels else assignments.spans)
         scalars["changed_frames"] = changed_frames(self.assigned, assignments.spans)
         self.assigned = {**self.assigned, **assignments.spans}
         scalars["path_score/train"] = assignments.score
@@ -90,7 +88,7 @@ class Alternating(Algorithm):
         return scalars
 
     def train_estimator(self, epoch: int) -> dict[str, float]:
-        """Train the phoneme estimator; also the place for estimators that go with it."""
+        """Train the phoneme estimator towards the targets."""
         self.model.eval()
         means = Means(self.device)
         batches = self.batches.epoch(epoch, self.targets, "estimator", means)
@@ -127,14 +125,6 @@ class Alternating(Algorithm):
         means = Means(self.device)
         batches = self.batches.epoch(epoch, assignments.spans, "generator", means)
         return generator_epoch(self.learners["generator"], self.model, batches, self.config, means)
-
-    def hear(self, assignments: EStepResult) -> EStepResult:
-        """The assignments that relabel: those of the iteration's search.
-
-        A variant may search once more, with unit posteriors of other estimators; see the argument
-        ``units`` of :meth:`mlvae.em.estep.EStep.run`.
-        """
-        return assignments
 
     def relabel(self, assignments: EStepResult) -> float:
         """Take over what was heard as targets; return the share of units that changed."""

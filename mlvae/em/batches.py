@@ -27,7 +27,6 @@ class Batch:
 
     Attributes:
         cut_ids: ids of the B cuts, or names of sections of long ones.
-        sections: which frames of which cut each of them is.
         features: float (B, T, F), scaled; padding is zero.
         num_frames: int64 (B,).
         targets: by frame, (B, T) each.
@@ -35,7 +34,6 @@ class Batch:
     """
 
     cut_ids: list[str]
-    sections: list[Section]
     features: torch.Tensor
     num_frames: torch.Tensor
     targets: FrameTargets
@@ -143,7 +141,6 @@ class TrainingBatches:
             features, lengths = section_features(self.dataset, parts)
             num_frames = lengths.to(self.device)
             features = self.model.scale(features.to(self.device))
-            sections = [section for _, section in parts]
             targets = frame_targets(
                 [_spans_of(cut, section, spans) for cut, section in parts],
                 lengths,
@@ -152,7 +149,7 @@ class TrainingBatches:
                 self.model.silence,
             ).to(self.device)
             mask = frame_mask(num_frames, features.shape[1])
-            yield Batch(names, sections, features, num_frames, targets, mask)
+            yield Batch(names, features, num_frames, targets, mask)
 
 
 def _name(cut_id: str, origin: Mapping[str, tuple[Cut, Section]]) -> str:

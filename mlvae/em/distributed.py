@@ -190,19 +190,15 @@ def gather(value: T) -> list[T]:
     return values
 
 
-def anywhere(flag: torch.Tensor) -> bool:
-    """Whether a flag, bool (), is set in any process."""
-    if is_distributed():
-        flag = flag.int()
-        dist.all_reduce(flag, dist.ReduceOp.MAX)
-    return bool(flag)
-
-
 def any_process(flag: bool) -> bool:
     """Whether a flag is set in any process; all must ask together."""
-    on_gpu = is_distributed() and dist.get_backend() == "nccl"
+    if not is_distributed():
+        return flag
+    on_gpu = dist.get_backend() == "nccl"
     device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else None
-    return anywhere(torch.tensor(flag, device=device))
+    flags = torch.tensor(int(flag), device=device)
+    dist.all_reduce(flags, dist.ReduceOp.MAX)
+    return bool(flags)
 
 
 def average(values: Mapping[str, float]) -> dict[str, float]:

@@ -11,32 +11,69 @@ from torch import nn
 from mlvae.em import distributed
 from mlvae.em.batches import Batch, Means
 from mlvae.em.losses import boundary_loss, estimator_loss, generator_loss
-from mlvae.em.precision import Precision
 from mlvae.em.settings import TrainConfig
 from mlvae.nn import MlVae
+
+# Up to torch 2.2 the scaler is to be found with CUDA alone.
+GradScaler = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler
+
+
+def gradient_scaler(precision: str, device: torch.device) -> torch.cuda.amp.GradScaler:
+    """Scales the losses of a training in float16 and does nothing in other precisions.
+
+    Float16 has few exponents: losses are scaled up so that small gradients do not vanish, a step
+    whose gradients overflow is left out, and the scale adapts.
+
+    Args:
+        precision: as ``TrainConfig.precision``.
+        device: where training runs.
+
+    Raises:
+        ValueError: the device does not have this precision.
+    """
+    if precision != "float32" and device.type != "cuda":
+        raise ValueError(f"precision {precision} needs a GPU; on {device.type} it must be float32")
+    if precision == "bfloat16" and not torch.cuda.is_bf16_supported():
+        raise ValueError("precision bfloat16: this GPU lacks it, float16 may do")
+    return GradScaler(enabled=precision == "float16")
 
 
 class Learner:
     """A module with its Adam optimizer; calling it is a call of the module to learn from.
 
+    In half precision (automatic mixed precision) are the matrix products and LSTM layers of the
+    module that learns. Weights, optimizers, losses, the recurrence of the speech generator's
+    decoder, the reward's baseline and the E-step are in float32 always.
+
     Args:
-        module: to train.
-        config: learning rate and largest gradient norm.
-        precision: of the calls and steps; None for float32.
+        module: to train, where it will be trained.
+        config: learning rate, largest gradient norm and precision.
+        scaler: of the losses, one for modules that learn together; None: the module learns in
+            float32 whatever the configuration says.
     """
 
     def __init__(
-        self, module: nn.Module, config: TrainConfig, precision: Precision | None = None
+        self,
+        module: nn.Module,
+        config: TrainConfig,
+        scaler: torch.cuda.amp.GradScaler | None = None,
     ) -> None:
         self.module = module
         self.network = distributed.wrap(module)
-        self.precision = Precision() if precision is None else precision
+        self.scaler = scaler or GradScaler(enabled=False)
+        self.half: torch.dtype | None = None
+        if scaler is not None and config.precision != "float32":
+            self.half = getattr(torch, config.precision)
+        self.device_type = next(module.parameters()).device.type
         self.optimizer = torch.optim.Adam(module.parameters(), lr=config.learning_rate)
         self.gradient_clip = config.gradient_clip
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        """What the module says, in the precision of training; ``backward`` must follow."""
-        with self.precision.autocast():
+        """Output of the module, computed in the precision of training.
+
+        Under DDP every call must be followed by ``backward``.
+        """
+        with torch.autocast(self.device_type, self.half, enabled=self.half is not None):
             return self.network(*args, **options)
 
     def step(self, loss: torch.Tensor) -> None:
@@ -45,21 +82,21 @@ class Learner:
 
     def update(self) -> None:
         """Move the module's parameters by the gradients that they have."""
-        self.precision.unscale(self.optimizer)
+        self.scaler.unscale_(self.optimizer)
         if self.gradient_clip > 0:
             nn.utils.clip_grad_norm_(self.module.parameters(), self.gradient_clip)
-        self.precision.step(self.optimizer)
+        self.scaler.step(self.optimizer)
 
 
 def step_together(learners: Sequence[Learner], loss: torch.Tensor) -> None:
-    """Move the parameters of modules of one precision one step down their common loss."""
+    """Move the parameters of modules that share a scaler one step down their common loss."""
     for learner in learners:
         learner.optimizer.zero_grad(set_to_none=True)
-    precision = learners[0].precision
-    precision.backward(loss)
+    scaler = learners[0].scaler
+    scaler.scale(loss).backward()
     for learner in learners:
         learner.update()
-    precision.end_step()
+    scaler.update()
 
 
 def estimator_epoch(
@@ -69,9 +106,7 @@ def estimator_epoch(
     learner.module.train()
     for batch in batches:
         log_probs = learner(batch.features, batch.num_frames)
-        loss = estimator_loss(
-            log_probs, batch.targets.column, config.label_smoothing, config.loss_exponent
-        )
+        loss = estimator_loss(log_probs, batch.targets.column, config.label_smoothing)
         learner.step(loss)
         means.add(estimator=loss)
     learner.module.eval()
@@ -115,7 +150,7 @@ def generator_epoch(
         learner: of the speech generator.
         model: gives the posteriors of the other two modules, which are not trained.
         batches: of an epoch.
-        config: weights of the losses, and what selects the component.
+        config: weights of the losses.
         means: of the epoch.
 
     Returns:
@@ -123,7 +158,7 @@ def generator_epoch(
     """
     learner.module.train()
     for batch in batches:
-        output = learner(batch.features, batch.num_frames, *generator_inputs(model, batch, config))
+        output = learner(batch.features, batch.num_frames, *generator_inputs(model, batch))
         loss, parts = generator_loss(
             output,
             batch.features,
@@ -138,20 +173,15 @@ def generator_epoch(
     return means.result()
 
 
-def generator_inputs(
-    model: MlVae, batch: Batch, config: TrainConfig
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def generator_inputs(model: MlVae, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """What the other two modules tell the speech generator of a batch, as in the E-step.
 
     Returns:
-        The unit that selects the component, int64 (B, T); posteriors of units, (B, T, N); and the
-        mean of q(b_t = 1), (B, T).
+        The likeliest unit, which selects the component, int64 (B, T); posteriors of units,
+        (B, T, N); and the mean of q(b_t = 1), (B, T).
     """
     with torch.no_grad():
         log_probs = model.estimator(batch.features, batch.num_frames)
         alpha, beta = model.boundary(batch.features, batch.num_frames)
     unit_probs = model.unit_probs(log_probs)
-    unit = unit_probs.argmax(dim=2)
-    if config.component_unit == "canonical":
-        unit = torch.where(batch.targets.unit >= 0, batch.targets.unit, unit)
-    return unit, unit_probs, alpha / (alpha + beta)
+    return unit_probs.argmax(dim=2), unit_probs, alpha / (alpha + beta)

@@ -7,7 +7,7 @@ A cut whose search is too large for the memory is searched in stretches; see
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -59,11 +59,6 @@ STRETCH, SEAM = 600, 200
 SECTIONS_AT_ONCE = 8
 #: Words by which the size of a long recording's graph is estimated.
 SOME_WORDS = 100
-
-#: Log-posteriors of units by state, float (B, T, N * S [+ 1]), from the B sections of cuts that are
-#: seen, their scaled features (B, T, F) and their lengths (B,): what may speak in the place of a
-#: model's estimator.
-UnitSource = Callable[[Sequence[Section], torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class SearchBatch(NamedTuple):
@@ -299,7 +294,6 @@ class EStep:
         model: MlVae,
         decoding: Decoding,
         device: torch.device,
-        units: UnitSource | None = None,
         passes: Passes | None = None,
         description: str = "search",
     ) -> EStepResult:
@@ -309,13 +303,12 @@ class EStep:
             model: gives the posteriors.
             decoding: how they become scores.
             device: where to run.
-            units: gives the posteriors of units in the place of the model's estimator.
             passes: which batches are searched already; None: none.
             description: what the progress bar says.
         """
         found = FoundPaths()
         batches = self.left(passes or Passes(), found, description)
-        for name, answer in self.answers(model, decoding, device, Wanted(), units, batches):
+        for name, answer in self.answers(model, decoding, device, Wanted(), batches):
             found.value[name] = answer.spans
         paths: list[dict[str, list[UnitSpan]]] = [{} for _ in self.cuts]
         for batch in self.batches:
@@ -350,7 +343,6 @@ class EStep:
         decoding: Decoding,
         device: torch.device,
         wanted: Wanted,
-        units: UnitSource | None = None,
         batches: Iterable[SearchBatch] | None = None,
     ) -> Iterator[tuple[str, Answer]]:
         """Search all cuts, or those of some batches; one without a path has no spans.
@@ -360,7 +352,6 @@ class EStep:
             decoding: how posteriors become scores.
             device: where to run.
             wanted: what is asked besides best paths.
-            units: gives the posteriors of units.
             batches: those to search; None: all.
 
         Yields:
@@ -371,10 +362,10 @@ class EStep:
                 if batch.graphs is None:
                     for cut in batch.cuts:
                         with torch.no_grad():
-                            found = self._search_long(cut, model, decoding, device, wanted, units)
+                            found = self._search_long(cut, model, decoding, device, wanted)
                         yield cut.id, found or Answer([])
                 else:
-                    emissions = self._scores(batch, model, decoding, device, units)
+                    emissions = self._scores(batch, model, decoding, device)
                     yield from zip(emissions.names, answers_of(batch.graphs, emissions, wanted))
 
     def scores(
@@ -384,7 +375,7 @@ class EStep:
         with _evaluating(model):
             for batch in self.batches:
                 if batch.graphs is not None:
-                    yield batch.graphs, self._scores(batch, model, decoding, device, None)
+                    yield batch.graphs, self._scores(batch, model, decoding, device)
 
     @torch.no_grad()
     def _scores(
@@ -393,17 +384,12 @@ class EStep:
         model: MlVae,
         decoding: Decoding,
         device: torch.device,
-        units: UnitSource | None,
     ) -> Emissions:
         """Scores of a batch that is searched whole."""
         data = self.dataset[batch.cuts]
         num_frames, names = data["num_frames"], data["cut_ids"]
         features, lengths = data["features"].to(device), num_frames.to(device)
-        given = None
-        if units is not None:
-            whole = map(Section, names, [0] * len(names), lengths.tolist())
-            given = units(list(whole), model.scale(features), lengths)
-        found = model(features, lengths, given)
+        found = model(features, lengths)
         return self._emissions(model, decoding, found, num_frames, names, batch.single)
 
     def _emissions(
@@ -442,12 +428,11 @@ class EStep:
         decoding: Decoding,
         device: torch.device,
         wanted: Wanted,
-        units: UnitSource | None,
     ) -> Answer | None:
         """Search a cut in stretches; None where it cannot be aligned, or has no path."""
         table, others = self.dataset.table, self.other_units
         words = cut_pronunciations(cut, table, None if others is None else others[cut.id])
-        found = self._posteriors_of(cut, model, device, units)
+        found = self._posteriors_of(cut, model, device)
         size = found.units.shape[0]
         times = word_times(cut, table) if has_tier(cut, "fa") else _times(model, words, found)
         if times is None:
@@ -508,9 +493,7 @@ class EStep:
                 answers[place] = answer
         return answers
 
-    def _posteriors_of(
-        self, cut: Cut, model: MlVae, device: torch.device, units: UnitSource | None
-    ) -> Posteriors:
+    def _posteriors_of(self, cut: Cut, model: MlVae, device: torch.device) -> Posteriors:
         """What the networks say of a long cut, (T, C) each; see :mod:`mlvae.em.sections`."""
         whole = self.dataset.features(cut)
         num_frames = len(whole)
@@ -528,8 +511,7 @@ class EStep:
             ]
             features = pad_sequence([whole[one.begin : one.end] for one in seen], True).to(device)
             lengths = torch.tensor([one.end - one.begin for one in seen], device=device)
-            given = None if units is None else units(seen, model.scale(features), lengths)
-            of_batch = model(features, lengths, given)
+            of_batch = model(features, lengths)
             for row, (one, outer) in enumerate(zip(some, seen)):
                 own = slice(one.begin - outer.begin, one.end - outer.begin)
                 found.append(

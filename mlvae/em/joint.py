@@ -95,9 +95,7 @@ class Joint(Algorithm):
             "kl_unit": masked_mean(kl_unit, mask),
             "kl_boundary": masked_mean(kl_boundary, mask),
             "kl_correctness": masked_mean(kl_pi, mask),
-            "estimator": estimator_loss(
-                log_probs, batch.targets.column, config.label_smoothing, config.loss_exponent
-            ),
+            "estimator": estimator_loss(log_probs, batch.targets.column, config.label_smoothing),
             "boundary": masked_mean(nll_boundary, mask),
         }
         weights = {"kl": config.generator_kl_weight}

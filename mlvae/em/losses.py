@@ -21,35 +21,24 @@ def masked_mean(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def estimator_loss(
-    log_probs: torch.Tensor,
-    target: torch.Tensor,
-    label_smoothing: float = 0.0,
-    loss_exponent: float = 0.0,
+    log_probs: torch.Tensor, target: torch.Tensor, label_smoothing: float = 0.0
 ) -> torch.Tensor:
-    """Loss of the pseudo labels: their negative log-likelihood (Eq. loss_p), or a bounded one.
-
-    With an exponent q it is the generalised cross entropy (1 - p^q) / q (Zhang and Sabuncu, 2018):
-    the negative log-likelihood for q towards 0, the mean absolute error for q = 1. Its gradient is
-    that of the log-likelihood times p^q, so that a label that looks unlikely, perhaps because it is
-    wrong, pulls the less.
+    """Negative log-likelihood of the pseudo labels (Eq. loss_p).
 
     Args:
         log_probs: (B, T, N), log q(y_t | x_t).
         target: int64 (B, T), outputs of the aligned canonical units; ``IGNORE`` where none.
-        label_smoothing: share of a target's probability that is spread over all outputs; goes with
-            exponent 0.
-        loss_exponent: q; 0 for the log-likelihood.
+        label_smoothing: fraction of a target's probability that is spread over all outputs.
 
     Returns:
         Scalar, the mean over frames with a target.
     """
-    flat, wanted = log_probs.flatten(0, 1), target.flatten()
-    if loss_exponent == 0:
-        return F.cross_entropy(flat, wanted, ignore_index=IGNORE, label_smoothing=label_smoothing)
-    log_prob = -F.nll_loss(flat, wanted, ignore_index=IGNORE, reduction="none")
-    bounded = (1 - (loss_exponent * log_prob).exp()) / loss_exponent
-    # Frames without a target have log-probability 0, and so no loss.
-    return bounded.sum() / (wanted != IGNORE).sum()
+    return F.cross_entropy(
+        log_probs.flatten(0, 1),
+        target.flatten(),
+        ignore_index=IGNORE,
+        label_smoothing=label_smoothing,
+    )
 
 
 def boundary_loss(

@@ -53,7 +53,7 @@ class Reinforce(Alternating):
             output = generator(
                 batch.features,
                 batch.num_frames,
-                *generator_inputs(self.model, batch, config),
+                *generator_inputs(self.model, batch),
                 num_samples=config.reinforce.samples,
             )
             wrong = batch.targets.mispronounced
@@ -67,7 +67,6 @@ class Reinforce(Alternating):
                 reward - expected.detach(),
                 batch.mask,
                 config.reinforce.entropy_weight,
-                config.reinforce.normalize,
             )
             generator.step(loss + policy)
             error = masked_mean((reward - expected).pow(2).mean(0), batch.mask)
@@ -111,9 +110,12 @@ def policy_loss(
     advantage: torch.Tensor,
     mask: torch.Tensor,
     entropy_weight: float,
-    normalize: bool,
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """A loss whose gradient makes samples likelier by what they brought beyond expectation.
+
+    The advantage is divided by its standard deviation over the batch, as log-likelihoods of speech
+    are tens of nats and fall as training goes on. Its mean stays: taking it away is the baseline's
+    task.
 
     Args:
         logit: (B, T), log-odds of q(pi_t = 1).
@@ -121,15 +123,12 @@ def policy_loss(
         advantage: (S, B, T), reward less baseline, without gradient.
         mask: bool (B, T), frames that count.
         entropy_weight: of the entropy of q(pi), which is explicit.
-        normalize: whether to divide the advantage by its standard deviation over the batch. Its
-            mean stays: taking it away is the baseline's task.
 
     Returns:
         The loss, and detached: the ``entropy`` of q(pi), nats a frame, and ``advantage_std``.
     """
     std = advantage[:, mask].std(unbiased=False)
-    if normalize:
-        advantage = advantage / std.clamp(min=1e-6)
+    advantage = advantage / std.clamp(min=1e-6)
     log_q = -F.binary_cross_entropy_with_logits(logit.expand_as(sampled), sampled, reduction="none")
     # H = -(1 - q) log (1 - q) - q log q
     entropy = masked_mean(F.softplus(logit) - logit * torch.sigmoid(logit), mask)

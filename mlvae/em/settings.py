@@ -19,7 +19,6 @@ from mlvae.bounds import (
     Weight,
 )
 from mlvae.em.estep import Decoding
-from mlvae.em.precision import PrecisionName
 from mlvae.fsa.topology import TOPOLOGIES
 
 #: Topologies that ML-VAE can be trained with; ``separate`` finds boundaries first, see
@@ -32,38 +31,17 @@ COMPETING = [name for name, one in TOPOLOGIES.items() if one.takes_competitors]
 
 
 @dataclass
-class CrossFitConfig(Settings):
-    """Estimators beside the main one that judge what they have not learned, for relabelling.
-
-    Attributes:
-        folds: how many; 0 lets the main estimator judge.
-        by: what is divided into folds: each ``recording`` or each ``speaker``.
-    """
-
-    folds: CountOrNone = 0
-    by: Literal["recording", "speaker"] = "recording"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.folds == 1:
-            raise ValueError("folds must be 0 or at least 2, not 1")
-
-
-@dataclass
 class ReinforceConfig(Settings):
     """How q(pi) learns from the reward (the paper's section on REINFORCE).
 
     Attributes:
         samples: N_mc, samples of pi a frame.
         entropy_weight: of the entropy of q(pi).
-        normalize: whether rewards less their baseline are divided by their standard deviation in
-            the batch; log-likelihoods of speech are tens of nats, and fall as training goes on.
         baseline_size: width of the two fully connected layers of the baseline b(x).
     """
 
     samples: Count = 5
     entropy_weight: Weight = 0.05
-    normalize: bool = True
     baseline_size: Size = 512
 
 
@@ -101,15 +79,11 @@ class TrainConfig(Settings):
         correctness_weight: lambda_l.
         boundary_target: which boundaries teach the boundary detector: ``aligned`` (B-bar of the
             forced alignment, the paper) or ``found`` (B-hat of the E-step, its first ablation).
-        component_unit: what selects the Gaussian component in training: ``estimated`` (argmax of
-            the phoneme estimator, the paper) or ``canonical`` (the aligned canonical unit).
-        prior: p(c) from ``frames`` of the training alignment or from ``counts`` of units.
         corruption_rate: share of validation units corrupted to choose the epoch.
         selection: what chooses the iteration that is kept: ``corrupted_f1``, how well corrupted
             units are found, or ``path_score``, the best paths' mean score a frame on the validation
             part as it is. Units are corrupted evenly: that tells nothing of an error which many
             make of the same unit, such as relabelling is to find.
-        patience: stop after this many iterations without a better epoch; 0 for never.
         decoding: how posteriors become scores, in training and afterwards.
         topology: of the E-step: ``ml`` (the paper), ``substitution``, or ``separate`` (boundaries
             by the single-path acceptor, then correctness a segment: the paper's third ablation).
@@ -119,12 +93,9 @@ class TrainConfig(Settings):
             table are re-estimated from it; 0 for never (the paper).
         estimate_after: after this many iterations the rate and the table are re-estimated in every
             iteration, also before relabelling; 0 for when relabelling.
-        crossfit: who judges for relabelling and re-estimation.
         reinforce: of algorithm ``reinforce``.
         joint: of algorithm ``joint``.
         label_smoothing: share of a target's probability that is spread over all outputs.
-        loss_exponent: of the estimator's loss, above 0 for one that minds wrong labels less (see
-            :func:`mlvae.em.losses.estimator_loss`); 0 for the log-likelihood, as in the paper.
         precision: of the module that learns: ``float32``, or on a GPU also ``float16`` or
             ``bfloat16`` by automatic mixed precision. The E-step is in float32 always.
     """
@@ -141,22 +112,17 @@ class TrainConfig(Settings):
     generator_kl_weight: Weight = 1.0
     correctness_weight: Weight = 0.001
     boundary_target: Literal["aligned", "found"] = "aligned"
-    component_unit: Literal["estimated", "canonical"] = "estimated"
-    prior: Literal["frames", "counts"] = "frames"
     corruption_rate: Rate = 0.2
     selection: Literal["corrupted_f1", "path_score"] = "corrupted_f1"
-    patience: CountOrNone = 0
     decoding: Decoding = field(default_factory=Decoding)
     topology: TopologyName = "ml"
     states_per_unit: Depth = 1
     relabel_after: CountOrNone = 0
     estimate_after: CountOrNone = 0
-    crossfit: CrossFitConfig = field(default_factory=CrossFitConfig)
     reinforce: ReinforceConfig = field(default_factory=ReinforceConfig)
     joint: JointConfig = field(default_factory=JointConfig)
     label_smoothing: Share = 0.0
-    loss_exponent: Part = 0.0
-    precision: PrecisionName = "float32"
+    precision: Literal["float32", "float16", "bfloat16"] = "float32"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -175,9 +141,3 @@ class TrainConfig(Settings):
             raise ValueError("algorithm joint has no E-step: nothing can be relabelled")
         if self.algorithm == "joint" and self.decoding.competitors:
             raise ValueError("algorithm joint has no E-step to rank competitors by")
-        if self.algorithm != "alternating" and self.crossfit.folds:
-            raise ValueError(f"crossfit goes with algorithm alternating, not {self.algorithm!r}")
-        if self.crossfit.folds and not (self.relabel_after or self.estimate_after):
-            raise ValueError("crossfit has nothing to do without relabel_after or estimate_after")
-        if self.loss_exponent and self.label_smoothing:
-            raise ValueError("loss_exponent and label_smoothing do not go together")

@@ -20,7 +20,7 @@ def feature_std(cuts: CutSet, dataset: UnitDataset) -> torch.Tensor:
 
 
 def log_prior(
-    cuts: CutSet, targets: Mapping[str, Sequence[UnitSpan]], model: MlVae, by_frame: bool
+    cuts: CutSet, targets: Mapping[str, Sequence[UnitSpan]], model: MlVae
 ) -> torch.Tensor:
     """Log p(c) of each of the estimator's outputs, from what it is trained towards.
 
@@ -28,10 +28,9 @@ def log_prior(
         cuts: training cuts with features.
         targets: their spans.
         model: gives units, states and silence.
-        by_frame: whether frames are counted; otherwise units.
 
     Returns:
-        float32 (N * S [+ 1]); states of a unit share its count, and nothing has probability 0.
+        float32 (N * S [+ 1]); states of a unit share its frames, and nothing has probability 0.
     """
     states = model.states_per_unit
     counts = torch.ones(len(model.log_prior), dtype=torch.float64)
@@ -41,12 +40,10 @@ def log_prior(
         for span in spans:
             length = span.end - span.start
             unit = span.unit if span.perceived < 0 else span.perceived
-            counts[unit * states : (unit + 1) * states] += (length if by_frame else 1) / states
+            counts[unit * states : (unit + 1) * states] += length / states
             covered += length
         if model.silence:
-            # Silence has no count of its own; its share of the frames serves both ways.
-            share = (cut.num_frames - covered) / cut.num_frames
-            counts[-1] += share * (cut.num_frames if by_frame else len(spans))
+            counts[-1] += cut.num_frames - covered
     return (counts / counts.sum()).log().float()
 
 

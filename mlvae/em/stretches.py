@@ -37,7 +37,6 @@ from mlvae.fsa import (
     UnitSpan,
     best_columns,
     best_path,
-    expected_boundaries,
     posteriors,
     word_posteriors,
 )
@@ -79,7 +78,6 @@ class Answer:
     Attributes:
         spans: the best path's; none where the utterance is too short.
         posteriors: of its units.
-        edges: mean start and end of each slot, see :func:`mlvae.fsa.expected_boundaries`.
         words: P(mispronounced) of words; None also where each word has one unit.
         columns: the posterior column of each frame, see :func:`mlvae.fsa.best_columns`.
         can_skip: whether its graph can leave units out.
@@ -87,7 +85,6 @@ class Answer:
 
     spans: list[UnitSpan]
     posteriors: UnitPosteriors | None = None
-    edges: torch.Tensor | None = None
     words: torch.Tensor | None = None
     columns: torch.Tensor | None = None
     can_skip: bool = False
@@ -98,7 +95,6 @@ class Wanted:
     """What is asked of a search besides best paths; see :class:`Answer`."""
 
     posteriors: bool = False
-    edges: bool = False
     words: bool = False
     columns: bool = False
 
@@ -114,8 +110,6 @@ def answers_of(graphs: k2.Fsa, emissions: Emissions, wanted: Wanted) -> list[Ans
     put("can_skip", [bool((graphs.num_deleted > 0).any())] * len(answers))
     if wanted.posteriors:
         put("posteriors", posteriors(graphs, emissions))
-    if wanted.edges:
-        put("edges", expected_boundaries(graphs, emissions))
     # Units and their words are the same where each word has one unit.
     if wanted.words and bool((graphs.word_pos != graphs.unit_pos).any()):
         put("words", word_posteriors(graphs, emissions))
@@ -387,8 +381,6 @@ def _assembled(words: Words, parts: Sequence[tuple[Stretch, Answer, Junction, Ju
             for name, values in {**vars(own), "word": word}.items():
                 if values is not None:
                     fields.setdefault(name, []).append(values[slots])
-        if answer.edges is not None:
-            fields.setdefault("edges", []).append(answer.edges[slots] + source.begin)
         if answer.columns is not None:
             frames = slice(begin.frame - source.begin, end.frame - source.begin)
             fields.setdefault("columns", []).append(answer.columns[frames])
@@ -399,7 +391,7 @@ def _assembled(words: Words, parts: Sequence[tuple[Stretch, Answer, Junction, Ju
             fields.setdefault("words", []).append(chance[of_words])
     whole = {name: torch.cat(values) for name, values in fields.items()}
     result = Answer(spans, can_skip=any(answer.can_skip for _, answer, _, _ in parts))
-    for name in ("edges", "columns", "words"):
+    for name in ("columns", "words"):
         setattr(result, name, whole.pop(name, None))
     if whole:
         result.posteriors = UnitPosteriors(**whole)

@@ -25,7 +25,6 @@ from mlvae.em.checkpoint import (
     save_checkpoint,
     save_model,
 )
-from mlvae.em.crossfit import CrossFitted
 from mlvae.em.estep import EStep
 from mlvae.em.joint import Joint
 from mlvae.em.reinforce import Reinforce
@@ -64,7 +63,7 @@ class Trainer:
     :mod:`mlvae.em.passes`.
 
     A checkpoint of another run, that is, of another seed, other settings or other cuts, is not
-    gone on from but replaced; a run may be prolonged with more iterations or patience.
+    gone on from but replaced; a run may be prolonged with more iterations.
 
     The folder holds ``checkpoint.safetensors`` (how far training is), ``model.safetensors`` (the
     best iteration by the criterion) and TensorBoard scalars.
@@ -109,8 +108,9 @@ class Trainer:
         self.seed = seed
         self._began = time.monotonic()  # work that no checkpoint has counted yet
         self.model.scale.set(feature_std(train_cuts, dataset))
-        kind = CrossFitted if config.crossfit.folds else ALGORITHMS[config.algorithm]
-        self.algorithm = kind(model, train_cuts, dataset, config, device, seed)
+        self.algorithm = ALGORITHMS[config.algorithm](
+            model, train_cuts, dataset, config, device, seed
+        )
 
         units = {
             cut.id: table.ids(cut.supervisions[0].custom["units"], cut.id) for cut in valid_cuts
@@ -134,7 +134,6 @@ class Trainer:
                 shared=True,
             )
         settings = asdict(config)
-        del settings["patience"]
         if config.final_learning_rate == 0:
             del settings["iterations"]  # no part of what each iteration does
         self.identity = run_identity(settings, seed, setup, [train_cuts, valid_cuts])
@@ -162,7 +161,7 @@ class Trainer:
         if checkpoint.exists():
             processes = load_checkpoint(checkpoint, state)
             self.algorithm.restore(state.tensors)
-            self.algorithm.precision.restore(progress.get("precision", {}))
+            self.algorithm.scaler.load_state_dict(progress.get("scaler", {}))
             self._use_compiler()
             model = self.folder / "model.safetensors"
             kept = read_metadata(model).get("iteration", 0) if model.exists() else 0
@@ -189,7 +188,7 @@ class Trainer:
                 )
             passes.save = partial(self._save, state, checkpoint)
             self._began = time.monotonic()
-            while not self._finished(progress):
+            while progress["iteration"] < self.config.iterations:
                 scalars = self._iterate(progress["iteration"])
                 progress["iteration"] += 1
                 progress["history"].append(scalars)
@@ -211,11 +210,7 @@ class Trainer:
                     + ", ".join(f"{name} {value:.4g}" for name, value in scalars.items())
                 )
         return {
-            "num_params": sum(
-                num_parameters(module)
-                for name, module in self.algorithm.modules.items()
-                if name not in self.algorithm.helpers
-            ),
+            "num_params": sum(map(num_parameters, self.algorithm.modules.values())),
             "training_seconds": round(progress["seconds"], 1),
             "iterations": progress["iteration"],
             "best_iteration": progress["best_iteration"],
@@ -228,8 +223,7 @@ class Trainer:
         now = time.monotonic()
         state.progress["seconds"] += now - self._began
         self._began = now
-        if scaling := self.algorithm.precision.state():
-            state.progress["precision"] = scaling
+        state.progress["scaler"] = self.algorithm.scaler.state_dict()
         save_checkpoint(checkpoint, state)
 
     def _remove_left_overs(self, checkpoint: Path) -> None:
@@ -253,11 +247,6 @@ class Trainer:
                 f"{checkpoint} is there without {model.name}, its best iteration: move it away to "
                 "start afresh"
             )
-
-    def _finished(self, progress: dict) -> bool:
-        waited = progress["iteration"] - progress["best_iteration"]
-        out_of_patience = 0 < self.config.patience <= waited and progress["best_iteration"] > 0
-        return progress["iteration"] >= self.config.iterations or out_of_patience
 
     def _iterate(self, iteration: int) -> dict[str, float]:
         scalars = self.algorithm.iterate(iteration)

@@ -157,5 +157,6 @@ class ColumnLayout:
             self.topology.name,
             self.silence,
             self.insertions,
+            self.num_columns,  # two topologies of one's own may have one name
         )
         return zlib.crc32(repr(fields).encode()) & 0x7FFFFFFF

@@ -91,25 +91,18 @@ class MlVae(nn.Module):
         by_state = probs[..., :states].unflatten(2, (self.num_units, self.states_per_unit))
         return torch.cat([by_state.sum(3), probs[..., states:]], dim=2)
 
-    def forward(
-        self,
-        features: torch.Tensor,
-        num_frames: torch.Tensor,
-        units: torch.Tensor | None = None,
-    ) -> Posteriors:
+    def forward(self, features: torch.Tensor, num_frames: torch.Tensor) -> Posteriors:
         """Deterministic posteriors for the E-step.
 
         Args:
             features: float (B, T, F), cut-mean normalised.
             num_frames: int64 (B,).
-            units: float (B, T, N * S [+ 1]), log q(y_t) of another estimator; None: of this one.
 
         Returns:
             :class:`Posteriors`; padding holds values that mean nothing.
         """
         features = self.scale(features)
-        if units is None:
-            units = self.estimator(features, num_frames)
+        units = self.estimator(features, num_frames)
         boundary = boundary_log_probs(*self.boundary(features, num_frames))
         logit = self.generator.correctness_logits(
             features, self.unit_probs(units), boundary[..., 1].exp()

@@ -94,7 +94,7 @@ def format_table(evaluation: Evaluation, corpus: dict) -> str:
 
 def title_of(corpus: dict) -> str:
     """The title of a corpus, which says once if its speech is synthetic."""
-    said = not corpus["synthetic"] or "simulated" in corpus["title"]
+    said = not corpus.get("synthetic") or "simulated" in corpus["title"]
     return corpus["title"] if said else f"{corpus['title']} (synthetic speech)"
 
 
@@ -263,7 +263,7 @@ def _note(evaluation: Evaluation, corpus: dict) -> str:
             note += f"\n{system.name}: {system.note}"
     if evaluation.differences:
         note += DIFFERENCE_NOTE
-    if corpus["synthetic"]:
+    if corpus.get("synthetic"):
         note += SYNTHETIC_NOTE
     if corpus.get("mismatch_rate") is not None:
         note += CHANGED_NOTE

@@ -20,7 +20,7 @@ UNCLEAR = "err"
 
 @dataclass(frozen=True)
 class Annotation:
-    """What annotators say of a test set besides; see `mlvae.data.l2arctic.truth`.
+    """What annotators say of a test set besides; see docs/formats.md.
 
     Attributes:
         errors: N error types, ``s``, ``d``, ``a`` or empty.

@@ -11,15 +11,16 @@ import torch
 from jsonargparse import ArgumentParser, Namespace
 from jsonargparse.typing import PositiveInt
 
-from mlvae.data import audiomnist, espeak, fsdd
-from mlvae.data.clips import (
+from mlvae.corpora.digits import audiomnist, espeak, fsdd
+from mlvae.corpora.digits.clips import (
     SourceClip,
     check_split_name,
     parse_clip_id,
     source_clips,
     split_function,
 )
-from mlvae.data.mismatch import CorpusOptions, build_mismatch_corpus, written_files
+from mlvae.corpora.digits.mismatch import CorpusOptions, build_mismatch_corpus
+from mlvae.data.manifests import corpus_files
 from mlvae.device import Seed
 from mlvae.made import check_apart
 from mlvae.program import start_program
@@ -47,7 +48,7 @@ def in_folder(args: Namespace) -> int:
     Raises:
         ValueError, OSError: it cannot be used, or not be written to.
     """
-    outputs, wav_dir = written_files(args.data_dir), args.data_dir / "wav"
+    outputs, wav_dir = corpus_files(args.data_dir), args.data_dir / "wav"
     check_apart(args.corpus_dir or args.download_dir, wav_dir, *outputs)
     with stage_folder("0 prepare", args.data_dir, outputs) as record:
         record.check_tree(wav_dir)

@@ -10,11 +10,10 @@ from pathlib import Path
 from jsonargparse import ArgumentParser, Namespace
 from jsonargparse.typing import PositiveInt
 
-from mlvae.data.l2arctic.build import build_corpus, written_files
-from mlvae.data.l2arctic.corpus import Listing, list_corpus
-from mlvae.data.l2arctic.options import CorpusOptions
+from mlvae.corpora.l2arctic.files import Listing, list_corpus
+from mlvae.corpora.l2arctic.prepare import CorpusOptions, build_corpus, written_files
+from mlvae.corpora.simulate import build as simulate
 from mlvae.data.lexicon import Lexicon
-from mlvae.data.simulate import build as simulate
 from mlvae.device import Seed
 from mlvae.made import check_apart
 from mlvae.program import start_program

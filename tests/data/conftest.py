@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mlvae.corpora.digits.clips import source_clips, split_function
+from mlvae.corpora.digits.fsdd import prepare_fsdd
+from mlvae.corpora.digits.mismatch import CorpusOptions, build_mismatch_corpus
 from mlvae.data.audio import write_wav
-from mlvae.data.clips import source_clips, split_function
-from mlvae.data.fsdd import prepare_fsdd
-from mlvae.data.mismatch import CorpusOptions, build_mismatch_corpus
 from mlvae.stage import StageReport
 
 ROOT = Path(__file__).resolve().parents[2]

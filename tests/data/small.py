@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 from lhotse import MonoCut, SupervisionSegment
 
-from mlvae.data.audio import write_wav
-from mlvae.data.clips import file_recording
+from mlvae.data.audio import file_recording, write_wav
 from mlvae.data.features import compute_fbank
 from mlvae.data.manifests import SPLITS, write_json, write_manifest
 from mlvae.stage import StageReport

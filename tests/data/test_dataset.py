@@ -39,8 +39,6 @@ def test_a_cut_is_the_same_alone_and_in_a_batch(cuts, table, deltas, cache):
         alone = UnitDataset(table, deltas=deltas)[CutSet.from_cuts([cut])]
         assert torch.equal(batch["features"][i, : cut.num_frames], alone["features"][0])
         assert not batch["features"][i, cut.num_frames :].any()
-        assert table.units(batch["units"][i]) == cut.supervisions[0].custom["units"]
-        assert alone["units"] == [batch["units"][i]]
     assert torch.equal(dataset[some]["features"], batch["features"])  # from the cache
 
 
@@ -72,14 +70,6 @@ def test_deltas_of_a_ramp_are_its_slope():
     torch.testing.assert_close(features[4:-4, 2:4], torch.tensor([1.0, -2.0]).expand(12, 2))
     torch.testing.assert_close(features[4:-4, 4:], torch.zeros(12, 2))
     assert append_deltas(torch.ones(1, 3)).shape == (1, 9)
-
-
-def test_a_unit_that_is_not_in_the_table_is_named_with_its_cut(cuts, table):
-    some = cuts.subset(first=3)
-    missing = some[1].supervisions[0].custom["units"][0]
-    small = UnitTable(tuple(symbol for symbol in table.symbols if symbol != missing))
-    with pytest.raises(ValueError, match=f"unit '{missing}' is not in the unit table"):
-        UnitDataset(small)[CutSet.from_cuts([some[1]])]
 
 
 def test_a_cut_without_features_is_named(cuts, table):

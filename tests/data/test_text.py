@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import mlvae.data.simulate.plan
+import mlvae.corpora.simulate.plan
 from mlvae.data.text import (
     UnknownWords,
     decode_text,
@@ -91,6 +91,6 @@ def test_files_are_read_in_any_encoding(encoding):
 
 
 def test_sentences_of_the_stand_in_are_read_as_ever():
-    path = Path(mlvae.data.simulate.plan.__file__).with_name("sentences.txt")
+    path = Path(mlvae.corpora.simulate.plan.__file__).with_name("sentences.txt")
     for text in path.read_text().splitlines():
         assert words_of_text(text) == re.findall(r"[a-z']+", text.lower())

@@ -1,16 +1,12 @@
 from __future__ import annotations
 
-import json
-from collections import Counter
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lhotse import CutSet, MonoCut, SupervisionSegment
 
-from mlvae.data.dataset import load_cuts
 from mlvae.data.manifests import write_manifest
-from mlvae.data.units import UnitTable, canonical_units, count_units, load_unit_counts, save_units
+from mlvae.data.units import UnitTable, canonical_units, count_units
 from tests.data.conftest import load_script
 
 units_stage = load_script("local/units.py")
@@ -58,17 +54,10 @@ def test_bad_tables_are_refused(tmp_path, content):
         UnitTable.load(tmp_path / "tokens.txt")
 
 
-def test_counts_are_of_the_canonical_units(tmp_path):
+def test_counts_are_of_the_canonical_units():
     cuts = CutSet.from_cuts([cut_with(["3", "5", "3"], "a"), cut_with(["1"], "b")])
     counts = count_units(cuts)
     assert counts == {"3": 2, "5": 1, "1": 1}
-    table = save_units(tmp_path, counts)
-    assert table.symbols == ("1", "3", "5")
-    assert (tmp_path / "tokens.txt").read_text() == "1 0\n3 1\n5 2\n"
-    assert json.loads((tmp_path / "priors.json").read_text()) == {"units": {"1": 1, "3": 2, "5": 1}}
-    assert load_unit_counts(tmp_path, table) == [1, 2, 1]
-    with pytest.raises(ValueError, match="other units"):
-        load_unit_counts(tmp_path, UnitTable(("1", "3")))
 
 
 @pytest.mark.parametrize("units", [None, []])
@@ -79,13 +68,9 @@ def test_a_cut_without_units_is_named(units):
         canonical_units(MonoCut("empty", 0.0, 1.0, 0))
 
 
-def test_the_stage_counts_training_text_only(featured_corpus):
-    train = load_cuts(featured_corpus / "fbank" / "cuts_train.jsonl.gz")
-    expected = Counter(unit for cut in train for unit in cut.supervisions[0].custom["units"])
-    table = UnitTable.load(featured_corpus / "units" / "tokens.txt")
-    assert table.symbols == tuple("0123456789")
-    counts = load_unit_counts(featured_corpus / "units", table)
-    assert counts == [expected[symbol] for symbol in table.symbols]
+def test_the_stage_writes_sorted_symbols(featured_corpus):
+    tokens = (featured_corpus / "units" / "tokens.txt").read_text()
+    assert tokens == "".join(f"{digit} {digit}\n" for digit in range(10))
 
 
 def test_units_that_only_the_test_set_has_are_reported(tmp_path, capsys):

@@ -10,8 +10,6 @@ from mlvae import stage
 from mlvae.em import Decoding
 from mlvae.em.checkpoint import TrainingState, load_checkpoint
 from mlvae.em.passes import Gathered, Passes, text_of, text_tensor
-from mlvae.em.settings import CrossFitConfig
-from tests.em.test_crossfit import with_origin
 from tests.em.tiny import spoken_cuts
 from tests.em.trainers import (
     CONFIG,
@@ -40,13 +38,12 @@ CONFIGS = {
     "relabelling": replace(
         SUB, estimate_after=1, decoding=Decoding(acoustic_scale=0.5, competitors=2, deletions=True)
     ),
-    "cross-fitting": replace(SUB, crossfit=CrossFitConfig(3)),
 }
 
 
 @pytest.fixture(scope="module")
 def cuts():
-    return with_origin(spoken_cuts(11)[0]), spoken_cuts(4, seed=1)[0]
+    return spoken_cuts(11)[0], spoken_cuts(4, seed=1)[0]
 
 
 @pytest.fixture(autouse=True)

@@ -142,36 +142,36 @@ def test_the_reward_is_the_negative_loss_of_a_frame():
     torch.testing.assert_close(-reward[2, 1, 2], expected)
 
 
-def gradient(advantage, sampled, logit=0.0, entropy_weight=0.0, normalize=False) -> float:
+def gradient(advantage, sampled, logit=0.0, entropy_weight=0.0) -> float:
     """d loss / d logit of one frame; the second frame does not count."""
     logits = torch.tensor([[logit, 0.3]], requires_grad=True)
     pad = [[[value, 99.0]] for value in advantage]
     mask = torch.tensor([[True, False]])
     samples = torch.tensor([[[value, 1.0]] for value in sampled])
-    loss, _ = policy_loss(logits, samples, torch.tensor(pad), mask, entropy_weight, normalize)
+    loss, _ = policy_loss(logits, samples, torch.tensor(pad), mask, entropy_weight)
     loss.backward()
     assert logits.grad[0, 1] == 0
     return float(logits.grad[0, 0])
 
 
 def test_gradient_of_the_score_function():
-    # Both values once, each with probability one half: the exact gradient, -p (1 - p) (A1 - A0).
+    # Both values once, each with probability one half: the exact gradient, -p (1 - p) (A1 - A0),
+    # where the standard deviation of the rewards is 1.
     assert gradient([1.0, 3.0], [0.0, 1.0]) == pytest.approx(-0.25 * 2.0)
     # What is common to all samples cancels where both values were drawn.
-    assert gradient([101.0, 103.0], [0.0, 1.0]) == pytest.approx(-0.25 * 2.0 - 0.0, abs=1e-4)
-    assert gradient([2.0], [1.0], logit=1.0) == pytest.approx(-2.0 * (1 - 0.7310586), rel=1e-5)
-    assert gradient([2.0], [0.0], logit=1.0) == pytest.approx(2.0 * 0.7310586, rel=1e-5)
+    assert gradient([101.0, 103.0], [0.0, 1.0]) == pytest.approx(-0.25 * 2.0, abs=1e-4)
+    chance = 0.7310586
+    assert gradient([1.0, 3.0], [1.0, 1.0], logit=1.0) == pytest.approx(-2 * (1 - chance), rel=1e-5)
+    assert gradient([1.0, 3.0], [0.0, 0.0], logit=1.0) == pytest.approx(2 * chance, rel=1e-5)
 
 
-def test_normalisation_takes_the_scale_of_the_reward_away():
-    small, large = ([a * scale for a in (1.0, 3.0)] for scale in (1.0, 50.0))
+def test_the_scale_of_the_reward_does_not_count():
     samples = [0.0, 1.0]
-    assert gradient(large, samples) == pytest.approx(50 * gradient(small, samples))
-    expected = gradient(small, samples)  # its standard deviation is 1
-    for advantage in (small, large):
-        assert gradient(advantage, samples, normalize=True) == pytest.approx(expected, rel=1e-5)
+    for scale in (1.0, 50.0):
+        assert gradient([scale, 3 * scale], samples) == pytest.approx(-0.5, rel=1e-5)
     # All alike: nothing to divide by, and the mean is not taken away.
-    assert gradient([0.0, 0.0], samples, normalize=True) == 0.0
+    assert gradient([0.0, 0.0], samples) == 0.0
+    assert gradient([2.0, 2.0], [1.0, 1.0]) < -1e5
 
 
 @pytest.mark.parametrize("logit", [-3.0, 0.0, 0.8])
@@ -179,7 +179,7 @@ def test_entropy(logit):
     logits = torch.full((1, 2), logit, requires_grad=True)
     nothing = torch.zeros(1, 1, 2)
     mask = torch.ones(1, 2, dtype=torch.bool)
-    loss, parts = policy_loss(logits, nothing, nothing, mask, 0.05, True)
+    loss, parts = policy_loss(logits, nothing, nothing, mask, 0.05)
     expected = torch.distributions.Bernoulli(logits=torch.tensor(logit)).entropy()
     torch.testing.assert_close(parts["entropy"], expected)
     torch.testing.assert_close(loss.detach(), -0.05 * expected)

@@ -213,3 +213,53 @@ def test_label_smoothing_and_relabelling_make_another_run(cuts, tmp_path, undist
     }
     assert len(identities) == 5
     assert make_trainer(cuts, tmp_path, replace(CONFIG, iterations=9)).identity in identities
+
+
+@pytest.mark.parametrize("estimate_after", [1, 2])
+def test_rate_and_table_are_estimated_from_their_time_on_without_relabelling(
+    cuts, tmp_path, monkeypatch, estimate_after
+):
+    config = replace(CONFIG, iterations=3, relabel_after=0, estimate_after=estimate_after)
+    given = []
+
+    def estimating(spans, num_units, log_prior):
+        assert log_prior is None  # the competitors are not limited
+        given.append(spans)
+        rate = torch.tensor([1 - 0.1 * len(given), 0.1 * len(given)]).log()
+        return rate, torch.full((num_units, num_units), 0.25).log()
+
+    monkeypatch.setattr(mlvae.em.alternating, "estimate_confusions", estimating)
+    trainer = make_trainer(cuts, tmp_path, config)
+    rates = [float(trainer.model.log_correctness[1].exp())]
+    original = trainer._iterate
+
+    def iterating(iteration):
+        scalars = original(iteration)
+        rates.append(float(trainer.model.log_correctness[1].exp()))
+        return scalars
+
+    trainer._iterate = iterating
+    history = trainer.fit()["history"]
+    late = [max(number - estimate_after + 1, 0) for number in (1, 2, 3)]
+    assert rates == pytest.approx([0.15, *(0.1 * count or 0.15 for count in late)])
+    assert [spans.keys() for spans in given] == [{cut.id for cut in cuts[0]}] * late[-1]
+    assert float(trainer.model.log_confusion[0, 0].exp()) == pytest.approx(0.25)
+    assert not any("changed_units" in scalars for scalars in history)
+    assert trainer.algorithm.targets is trainer.algorithm.aligned
+    # It is the table that both searches use.
+    assert trainer.valid_estep.compiler is trainer.algorithm.estep.compiler
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"estimate_after": 1}, "estimate_after goes with topology substitution"),
+        ({"topology": "substitution", "estimate_after": -1}, "estimate_after"),
+        ({"topology": "substitution", "relabel_after": -1}, "relabel_after"),
+        ({"label_smoothing": 1.0}, "label_smoothing"),
+        ({"label_smoothing": -0.1}, "label_smoothing"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings, reason):
+    with pytest.raises(ValueError, match=reason):
+        TrainConfig(**settings)

@@ -97,7 +97,7 @@ def test_a_finished_run_is_not_repeated(cuts, tmp_path, undisturbed, monkeypatch
 
 
 def test_a_run_may_be_prolonged(cuts, tmp_path, undisturbed, capsys):
-    make_trainer(cuts, tmp_path, replace(CONFIG, iterations=1, patience=1)).fit()
+    make_trainer(cuts, tmp_path, replace(CONFIG, iterations=1)).fit()
     found = make_trainer(cuts, tmp_path).fit()
     assert "going on after iteration 1 of 2" in capsys.readouterr().out
     assert figures(found) == figures(undisturbed[1])

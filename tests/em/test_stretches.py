@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from lhotse import CutSet
@@ -63,7 +65,7 @@ def search(cut, model, topology, decoding, max_cells) -> tuple[Answer, bool]:
     """The answer for a cut, and whether it was searched in stretches."""
     compiler = search_compiler(model, topology, decoding)
     estep = EStep(compiler, CutSet.from_cuts([cut]), dataset(), 3000, max_cells=max_cells)
-    wanted = Wanted(posteriors=True, edges=True, words=topology == "ml")
+    wanted = Wanted(posteriors=True, words=topology == "ml")
     ((name, answer),) = estep.answers(model, decoding, CPU, wanted)
     assert name == cut.id
     return answer, estep.batches[0].graphs is None
@@ -101,7 +103,6 @@ def test_stretches_answer_as_the_whole_does(models, topology, deletions, silence
         # Ambiguous places hang together over more than the margins of these small stretches.
         assert (mine - theirs).abs().mean() < 1e-2, name
         assert (mine - theirs).abs().max() < 0.3, name
-    assert (parts.edges - whole.edges).abs().nanmean() < 0.2
     with_words = in_words and topology == "ml"
     assert (parts.words is None) == (whole.words is None) == (not with_words)
     if with_words:
@@ -161,10 +162,12 @@ def test_training_sees_every_frame_of_a_long_cut_once(monkeypatch, tmp_path):
     for batch in algorithm.batches.epoch(3, algorithm.aligned, "test"):
         assert batch.features.shape[1] <= 120
         starts += int(batch.targets.boundary.sum())
-        for row, section in enumerate(batch.sections):
-            seen.setdefault(section.cut_id, []).append(section[1:])
-            (cut,) = (cut for cut in cuts[0] if cut.id == section.cut_id)
-            own = algorithm.model.scale(dataset().features(cut))[section.begin : section.end]
+        for row, name in enumerate(batch.cut_ids):  # such as page[100:200]
+            cut_id, begin, end = re.fullmatch(r"(.+)\[(\d+):(\d+)\]", name).groups()
+            section = slice(int(begin), int(end))
+            seen.setdefault(cut_id, []).append((section.start, section.stop))
+            (cut,) = (cut for cut in cuts[0] if cut.id == cut_id)
+            own = algorithm.model.scale(dataset().features(cut))[section]
             assert torch.equal(batch.features[row, : len(own)], own)
     for cut in cuts[0]:
         ends = sorted(seen[cut.id])

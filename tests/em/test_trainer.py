@@ -195,9 +195,8 @@ def test_every_epoch_sees_every_cut_once_in_another_order(cuts, tmp_path):
     assert orders[0] == orders[1] != orders[2]
 
 
-@pytest.mark.parametrize("component_unit", ["estimated", "canonical"])
-def test_what_selects_the_component(cuts, tmp_path, component_unit):
-    trainer = make_trainer(cuts, tmp_path, replace(CONFIG, component_unit=component_unit))
+def test_what_selects_the_component(cuts, tmp_path):
+    trainer = make_trainer(cuts, tmp_path)
     algorithm = trainer.algorithm
     with torch.no_grad():  # the estimator then always says unit 3
         trainer.model.estimator.output.bias.copy_(torch.tensor([0.0, 0.0, 0.0, 50.0]))
@@ -207,13 +206,9 @@ def test_what_selects_the_component(cuts, tmp_path, component_unit):
     batches = list(algorithm.batches.epoch(0, algorithm.aligned, "generator"))
     assert len(given) == len(batches)
     for args, batch in zip(given, batches):
-        num_frames, targets, mask = batch.num_frames, batch.targets, batch.mask
+        num_frames = batch.num_frames
         assert torch.equal(args[1], num_frames)
-        unit = args[2][mask]
-        if component_unit == "estimated":
-            assert (unit == 3).all()
-        else:
-            assert torch.equal(unit, targets.unit[mask])
+        assert (args[2][batch.mask] == 3).all()
         model = trainer.model
         with torch.no_grad():
             posteriors = model.estimator(args[0], num_frames).exp()
@@ -233,16 +228,12 @@ def statistics_cuts() -> CutSet:
 
 
 @pytest.mark.parametrize("silence", [False, True])
-@pytest.mark.parametrize("prior", ["frames", "counts"])
-def test_prior_of_units(tmp_path, prior, silence):
+def test_prior_of_units(tmp_path, silence):
     cuts = statistics_cuts()
-    trainer = make_trainer((cuts, cuts), tmp_path, replace(CONFIG, prior=prior), silence=silence)
+    trainer = make_trainer((cuts, cuts), tmp_path, silence=silence)
     found = trainer.model.log_prior.exp()
-    counts = [7.0, 2.0, 0.0, 0.0] if prior == "frames" else [2.0, 1.0, 0.0, 0.0]
-    if silence:
-        # In counts, silence has as many as its frames would hold at the cut's rate.
-        counts.append(5.0 if prior == "frames" else 5 * 1 / 9)
-    expected = torch.tensor(counts) + 1  # smoothed, so that no unit is impossible
+    frames = [7.0, 2.0, 0.0, 0.0] + [5.0] * silence
+    expected = torch.tensor(frames) + 1  # smoothed, so that no unit is impossible
     torch.testing.assert_close(found, expected / expected.sum())
 
 
@@ -267,17 +258,6 @@ def test_the_best_iteration_is_kept(cuts, tmp_path, monkeypatch, undisturbed):
     second = load_file(undisturbed[0] / "checkpoint.safetensors")
     for name, value in best.items():
         assert torch.equal(value, second[f"module.model.{name}"]), name
-
-
-@pytest.mark.parametrize(("patience", "expected"), [(0, 6), (2, 4), (1, 3)])
-def test_patience(cuts, tmp_path, monkeypatch, patience, expected):
-    found = values(0.1, 0.5, 0.4, 0.4, 0.6, 0.2)
-    monkeypatch.setattr(mlvae.em.trainer, "corrupted_f1", found)
-    config = replace(CONFIG, iterations=6, patience=patience)
-    trainer = make_trainer(cuts, tmp_path, config)
-    monkeypatch.setattr(trainer.algorithm, "iterate", lambda iteration: {})
-    assert trainer.fit()["iterations"] == expected
-    assert make_trainer(cuts, tmp_path, config).fit()["iterations"] == expected
 
 
 def test_the_criterion_looks_at_corrupted_units_of_the_validation_part(cuts, tmp_path):
@@ -348,9 +328,8 @@ def test_silence_is_learned_at_both_ends(tmp_path):
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"component_unit": "spoken"},
-        {"prior": "uniform"},
-        {"prior": ""},
+        {"selection": "accuracy"},
+        {"boundary_target": ""},
         {"topology": "single"},
         {"relabel_after": 3},
         {"algorithm": "annealing"},

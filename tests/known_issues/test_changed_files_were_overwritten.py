@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from mlvae.data.l2arctic import build as l2arctic
+from mlvae.corpora.l2arctic import prepare as l2arctic
 from mlvae.made import InTheWayError, Record, remove_made
 from mlvae.report.results import PICTURE, write_results
 from mlvae.stage import atomic_path, stage_folder

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import pytest
 
-from mlvae.data.audiomnist import prepare_audiomnist
-from mlvae.data.fsdd import prepare_fsdd
+from mlvae.corpora.digits.audiomnist import prepare_audiomnist
+from mlvae.corpora.digits.fsdd import prepare_fsdd
 from mlvae.stage import StageReport
+from tests.corpora.digits.test_clips import write_audiomnist
 from tests.data.conftest import write_digits
-from tests.data.test_corpora import write_audiomnist
 
 
 def test_capital_letters_in_fsdd(tmp_path):

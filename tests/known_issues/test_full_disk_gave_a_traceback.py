@@ -19,9 +19,9 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from mlvae import cli
+from mlvae.corpora.digits.mismatch import build_mismatch_corpus
 from mlvae.data.audio import write_wav
 from mlvae.data.manifests import write_json, write_manifest
-from mlvae.data.mismatch import build_mismatch_corpus
 from mlvae.data.units import UnitTable
 from mlvae.em.checkpoint import TrainingState, save_checkpoint, save_model
 from mlvae.em.scalars import ScalarWriter

@@ -9,8 +9,8 @@ import re
 
 import pytest
 
-from mlvae.data.l2arctic.textgrid import Interval, TextGridError, read_textgrid
-from tests.data.l2arctic.tree import DOG_WORDS, textgrid, tiers
+from mlvae.corpora.l2arctic.textgrid import Interval, TextGridError, read_textgrid
+from tests.corpora.l2arctic.tree import DOG_WORDS, textgrid, tiers
 
 CONTENT = tiers(DOG_WORDS)
 LONG, SHORT = textgrid(CONTENT), textgrid(CONTENT, short=True)

@@ -8,9 +8,9 @@ import shutil
 
 import pytest
 
-from mlvae.data import espeak
-from mlvae.data.mismatch import build_mismatch_corpus
-from mlvae.data.simulate import build as simulate
+from mlvae.corpora.digits import espeak
+from mlvae.corpora.digits.mismatch import build_mismatch_corpus
+from mlvae.corpora.simulate import build as simulate
 from mlvae.made import RECORD
 from tests.data.conftest import digit_clips, digits, load_script, options  # noqa: F401
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 import pytest
 from praatio import textgrid
 
+from mlvae.corpora.digits.mismatch import build_mismatch_corpus
 from mlvae.data.dataset import load_cuts
 from mlvae.data.manifests import write_json, write_manifest
-from mlvae.data.mismatch import build_mismatch_corpus
 from mlvae.made import MAX_NAME, path_of_id
 from tests.answering import Answering
 from tests.data.conftest import digit_clips, digits, options  # noqa: F401

@@ -38,7 +38,7 @@ if __name__ == "__main__":
 FOLDERS = ("local", "recipes", "benchmarks", "examples", "mlvae")
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 #: Without a program's start: it is copied into projects of others, and prints numbers.
-STANDALONE = {"outside_recipe.py", "espeak_voice.py", "voice.py"}
+STANDALONE = {"outside_recipe.py", "voice.py"}
 
 
 @pytest.mark.parametrize(

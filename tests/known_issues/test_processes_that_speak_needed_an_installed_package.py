@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from mlvae.data import espeak
-from mlvae.data.espeak_voice import VoiceWork
-from mlvae.data.simulate import build
+from mlvae.corpora.digits import espeak
+from mlvae.corpora.digits.voice import VoiceWork
+from mlvae.corpora.simulate import build
 
 
 class Started(Exception):

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import soundfile
 
-from mlvae.data.audiomnist import prepare_audiomnist
+from mlvae.corpora.digits.audiomnist import prepare_audiomnist
+from mlvae.corpora.digits.fsdd import prepare_fsdd
+from mlvae.corpora.l2arctic.files import list_corpus
+from mlvae.corpora.own import find_pairs
 from mlvae.data.dataset import load_cuts
-from mlvae.data.fsdd import prepare_fsdd
-from mlvae.data.l2arctic.corpus import list_corpus
-from mlvae.data.pairs import find_pairs
 from mlvae.stage import StageReport
+from tests.corpora.digits.test_clips import write_audiomnist
+from tests.corpora.l2arctic.tree import write_tidy, write_utterance
+from tests.corpora.test_own import prepare
 from tests.data.conftest import sine, write_digits
-from tests.data.l2arctic.tree import write_tidy, write_utterance
-from tests.data.test_corpora import write_audiomnist
-from tests.test_own_corpus import prepare
 
 
 def add(folder: Path, name: str, text: str | None = "one") -> None:

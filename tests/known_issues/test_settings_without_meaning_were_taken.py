@@ -36,7 +36,7 @@ def settings(section: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[
 
 EVERY = dict(settings(RecipeConfig()))
 #: Once a kind of section: those of ml_vae stand for those of the other systems.
-ONCE = [place for place in EVERY if place[0] in ("align", "two_pass_fa", "w2v_ctc", "ml_vae")]
+ONCE = [place for place in EVERY if place[0] in ("align", "w2v_ctc", "ml_vae")]
 
 
 def refusal(folder: Path, text: str, systems: tuple[str, ...] = ()) -> str:
@@ -68,7 +68,7 @@ def test_every_setting_refuses_what_means_nothing(tmp_path, place):
 
 def test_every_number_has_limits():
     """One without is declared as plain int or float: give it a type of mlvae.bounds."""
-    assert len(EVERY) > 250
+    assert len(EVERY) > 200
     for place, kind in EVERY.items():
         inner = getattr(kind, "__args__", (kind,))[0] if "list" in str(kind) else kind
         limits = getattr(inner, "__metadata__", ())

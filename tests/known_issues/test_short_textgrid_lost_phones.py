@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from mlvae.data.l2arctic.textgrid import Interval, TextGridError, read_textgrid, tidy_intervals
-from tests.data.l2arctic.tree import DOG_WORDS, textgrid, tiers
+from mlvae.corpora.l2arctic.textgrid import Interval, TextGridError, read_textgrid, tidy_intervals
+from tests.corpora.l2arctic.tree import DOG_WORDS, textgrid, tiers
 
 
 def test_a_damaged_row_is_noticed_in_any_tier(tmp_path):

@@ -18,8 +18,8 @@ from mlvae.data.dataset import load_cuts
 from mlvae.data.lexicon import Lexicon
 from mlvae.data.pieces import cuts_with_pieces, sentences_of, train_pieces
 from mlvae.stage import StageReport
+from tests.corpora.l2arctic.tree import write_tidy, write_utterance
 from tests.data.conftest import load_script, sine
-from tests.data.l2arctic.tree import write_tidy, write_utterance
 
 ROOT = Path(__file__).resolve().parents[2]
 prepare_l2arctic = load_script("recipes/l2arctic/prepare.py")

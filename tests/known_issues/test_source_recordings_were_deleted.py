@@ -9,8 +9,8 @@ import shutil
 
 import pytest
 
-from mlvae.data import espeak, fsdd
-from mlvae.data.mismatch import build_mismatch_corpus
+from mlvae.corpora.digits import espeak, fsdd
+from mlvae.corpora.digits.mismatch import build_mismatch_corpus
 from mlvae.made import check_apart
 from tests.data.conftest import digit_clips, digits, load_script, options  # noqa: F401
 

@@ -10,8 +10,8 @@ from mlvae.score.answers import heard_accuracy, outcomes, tier_answer
 from mlvae.score.details import by_error
 from mlvae.score.metrics import score
 from mlvae.score.truth import truth_of
-from tests.data.l2arctic.test_truth import mapped, utterance
-from tests.data.l2arctic.tree import dog
+from tests.corpora.l2arctic.test_truth import mapped, utterance
+from tests.corpora.l2arctic.tree import dog
 from tests.score.test_answers import make_cut
 
 WORDS = dog(SH="SH,S,s", IY="IY1,err,s", HH="HH,spn,s", G="G,K,s")

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from mlvae.corpora.digits.audiomnist import prepare_audiomnist
+from mlvae.corpora.l2arctic.files import list_corpus
 from mlvae.data import audio
-from mlvae.data.audiomnist import prepare_audiomnist
 from mlvae.data.features import compute_fbank
-from mlvae.data.l2arctic.corpus import list_corpus
 from mlvae.stage import StageReport
+from tests.corpora.digits.test_clips import write_audiomnist
+from tests.corpora.l2arctic.tree import write_tidy
 from tests.data.conftest import corpus, digit_clips, digits  # noqa: F401
-from tests.data.l2arctic.tree import write_tidy
-from tests.data.test_corpora import write_audiomnist
 
 
 @pytest.fixture

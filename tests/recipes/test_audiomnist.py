@@ -19,6 +19,7 @@ from mlvae.data.units import UnitTable
 from mlvae.made import RECORD
 from mlvae.tiers import UNKNOWN_HEARD, has_tier, tier
 from tests.data.conftest import ROOT
+from tests.formats import check_run
 from tests.recipes.conftest import ANSWERS, TINY, Recipe
 
 FIGURES = (
@@ -65,6 +66,10 @@ def test_every_stage_leaves_its_files(finished):
     assert {path.name for path in finished.exp.rglob(".*")} == {RECORD}
     pickles = [path for path in finished.exp.rglob("*") if path.suffix in (".pt", ".pkl", ".ckpt")]
     assert pickles == []
+
+
+def test_files_and_fields_are_those_of_the_page(finished):
+    check_run(finished.data, finished.exp)
 
 
 @pytest.mark.parametrize("system", ANSWERS)

@@ -11,8 +11,8 @@ from tests.recipes.conftest import Recipe
 
 def test_all_stages_on_synthetic_speech(tmp_path, quick_config, monkeypatch):
     pytest.importorskip("espeakng_loader", reason="the extra synthesis is not installed")
-    monkeypatch.setattr("mlvae.data.espeak.VOICES", {"us-f1": "en-us+f1"})
-    monkeypatch.setattr("mlvae.data.espeak.NUM_RECORDINGS", 5)
+    monkeypatch.setattr("mlvae.corpora.digits.espeak.VOICES", {"us-f1": "en-us+f1"})
+    monkeypatch.setattr("mlvae.corpora.digits.espeak.NUM_RECORDINGS", 5)
     recipe = Recipe(tmp_path / "espeak", tmp_path / "exp", quick_config, ["--num-utterances", 10])
     assert recipe.run(*range(7)) == [0] * 7
     table = (recipe.exp / "table.txt").read_text()

@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 from lhotse import SupervisionSet
 
-from mlvae.data.audio import write_wav
-from mlvae.data.clips import file_recording
+from mlvae.data.audio import file_recording, write_wav
 from mlvae.data.dataset import load_cuts
 from mlvae.data.manifests import SPLITS, write_manifest
 from mlvae.stage import atomic_path

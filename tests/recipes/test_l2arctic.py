@@ -10,8 +10,7 @@ from lhotse import SupervisionSet
 from mlvae.data.dataset import load_cuts
 from mlvae.data.manifests import SPLITS
 from mlvae.score.truth import read_truth
-from tests.data.conftest import load_script
-from tests.data.l2arctic.tree import (
+from tests.corpora.l2arctic.tree import (
     NUM_UNANNOTATED,
     READ,
     SKIPPED,
@@ -22,6 +21,7 @@ from tests.data.l2arctic.tree import (
     write_untidy,
     write_utterance,
 )
+from tests.data.conftest import load_script
 
 prepare = load_script("recipes/l2arctic/prepare.py")
 units_stage = load_script("local/units.py")

@@ -8,11 +8,11 @@ import pytest
 from lhotse import SupervisionSet
 from lhotse.recipes.l2_arctic import _parse_speaker_description, prepare_l2_arctic
 
+from mlvae.corpora.l2arctic.files import SPEAKERS
 from mlvae.data.dataset import load_cuts
-from mlvae.data.l2arctic.corpus import SPEAKERS
 from mlvae.data.manifests import SPLITS
+from tests.corpora.l2arctic.tree import READ, SUITCASES, write_tidy, write_untidy, write_utterance
 from tests.data.conftest import load_script
-from tests.data.l2arctic.tree import READ, SUITCASES, write_tidy, write_untidy, write_utterance
 
 prepare = load_script("recipes/l2arctic/prepare.py")
 

@@ -7,10 +7,11 @@ import json
 import pytest
 from lhotse import CutSet
 
-from mlvae.data.simulate.build import simulate_l2arctic
+from mlvae.corpora.simulate.build import simulate_l2arctic
 from mlvae.data.units import UnitTable
 from mlvae.tiers import has_tier, tier, units_of_words
 from tests.data.conftest import load_script
+from tests.formats import check_run
 from tests.recipes.conftest import QUICK, STAGES, Recipe
 
 #: Too little to find anything; everything of ml-vae-sub is used.
@@ -67,6 +68,10 @@ def results_of(recipe: L2Arctic) -> dict:
 
 def answers(recipe: L2Arctic, system: str) -> list:
     return list(CutSet.from_file(recipe.exp / system / "cuts_test.jsonl.gz"))
+
+
+def test_files_and_fields_are_those_of_the_page(phones):
+    check_run(phones.data, phones.exp)
 
 
 def test_tables_say_once_that_it_is_simulated(phones):

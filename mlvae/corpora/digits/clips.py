@@ -1,0 +1,193 @@
+"""Source clips: single spoken digits, the raw material of the mismatch corpora.
+
+All corpora of this recipe name their files ``<digit>_<speaker>_<index>.wav``. Each has a
+``prepare_...`` function that gives lhotse's usual pair of recordings and supervisions; a split
+function then says which clips may be used where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional, Union
+
+import numpy as np
+from lhotse import Recording, RecordingSet, SupervisionSegment, SupervisionSet
+
+from mlvae.data.audio import AudioError, file_recording, files_below, is_recording, read_audio
+from mlvae.stage import StageReport, progress
+
+_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+DIGIT_WORDS = {str(digit): word for digit, word in enumerate(_WORDS)}
+MIN_SECONDS = 0.1
+"""Clips shorter than this hold no digit (the shortest of the real corpora lasts 0.14 s)."""
+
+Pair = dict[str, Union[RecordingSet, SupervisionSet]]
+SplitFunction = Callable[[str, int], Optional[str]]
+"""(speaker, index of the recording) to ``train``, ``valid``, ``test``, or None: not used."""
+
+
+@dataclass(frozen=True)
+class SourceClip:
+    """One recording of one digit by one speaker, in the split that may use it."""
+
+    recording: Recording
+    speaker: str
+    digit: str
+    split: str
+
+
+def parse_clip_id(clip_id: str) -> tuple[str, str, int]:
+    """Digit, speaker and index of ``3_george_7``.
+
+    Raises:
+        ValueError: if the name is not ``<digit>_<speaker>_<index>``.
+    """
+    parts = clip_id.split("_")
+    well_formed = len(parts) == 3 and parts[0] in DIGIT_WORDS and parts[1] and parts[2].isdecimal()
+    if not well_formed:
+        raise ValueError("the name is not <digit>_<speaker>_<index>")
+    return parts[0], parts[1], int(parts[2])
+
+
+def check_clip(path: Path) -> tuple[int, int]:
+    """Number of samples and sampling rate in Hz of a clip that can be used.
+
+    Raises:
+        AudioError: if it cannot be read whole, is shorter than `MIN_SECONDS`, or is digital
+            silence.
+    """
+    samples, sampling_rate = read_audio(path)
+    if len(samples) < MIN_SECONDS * sampling_rate:
+        raise AudioError(
+            f"too short for a digit: {len(samples) / sampling_rate:.3f} s, "
+            f"at least {MIN_SECONDS} s are needed"
+        )
+    if not np.any(samples):
+        raise AudioError("nothing but zeros")
+    if samples.min() == samples.max():
+        raise AudioError(f"digital silence: all samples are {samples[0]:g}")
+    return len(samples), sampling_rate
+
+
+def recordings_below(folder: Path, report: StageReport) -> list[Path]:
+    """What a folder and its subfolders hold under the name of a recording (``.wav``, ``.FLAC``).
+
+    A subfolder that cannot be read is skipped by name.
+    """
+
+    def skip(error: OSError) -> None:
+        place = Path(error.filename)
+        report.skip(place.name, f"folder cannot be read: {error.strerror}", place=str(place))
+
+    return [path for path in files_below(folder, skip) if is_recording(path)]
+
+
+def usable_clips(
+    paths: Iterable[Path], corpus: str, report: StageReport
+) -> dict[str, tuple[Path, int, int]]:
+    """Check every file, and report those that cannot be used.
+
+    Args:
+        paths: recordings; they are visited in the order of their clip ids.
+        corpus: name shown beside the progress bar.
+        report: each file is counted there, as done or as skipped with its reason.
+
+    Returns:
+        By clip id: absolute path, number of samples, sampling rate in Hz.
+    """
+    usable: dict[str, tuple[Path, int, int]] = {}
+    # ``.wav`` goes before ``.WAV``.
+    ordered = sorted(paths, key=lambda path: (path.stem, path.suffix != ".wav", str(path)))
+    for path in progress(ordered, f"check {corpus} clips", "clip"):
+        try:
+            parse_clip_id(path.stem)
+            if path.stem in usable:
+                raise ValueError(f"a second file of this name, {usable[path.stem][0]} is used")
+            usable[path.stem] = (path.resolve(), *check_clip(path))
+        except (ValueError, OSError) as error:
+            report.skip(path.stem, str(error), place=str(path))
+        else:
+            report.done()
+    return usable
+
+
+def digit_manifests(usable: dict[str, tuple[Path, int, int]]) -> Pair:
+    """The pair that recipes of lhotse give, for the clips that `usable_clips` gave."""
+    recordings, supervisions = [], []
+    for clip_id, (path, num_samples, sampling_rate) in usable.items():
+        digit, speaker, _ = parse_clip_id(clip_id)
+        recording = file_recording(clip_id, path, num_samples, sampling_rate)
+        recordings.append(recording)
+        supervisions.append(
+            SupervisionSegment(
+                id=clip_id,
+                recording_id=clip_id,
+                start=0.0,
+                duration=recording.duration,
+                text=DIGIT_WORDS[digit],
+                language="English",
+                speaker=speaker,
+            )
+        )
+    return {
+        "recordings": RecordingSet.from_recordings(recordings),
+        "supervisions": SupervisionSet.from_segments(supervisions),
+    }
+
+
+def check_split_name(name: str) -> None:
+    """Whether `split_function` knows the name; that the speaker exists is not checked.
+
+    Raises:
+        ValueError: if there is no such split.
+    """
+    kind, _, speaker = name.partition(":")
+    if name != "recordings" and not (kind == "speaker" and speaker):
+        raise ValueError(
+            f"no split {name!r} for this corpus; there are: recordings, speaker:<name>"
+        )
+
+
+def split_function(name: str, speakers: Collection[str], num_recordings: int) -> SplitFunction:
+    """The splits that every digit corpus has.
+
+    Args:
+        name: ``recordings``: of each speaker's recordings of each digit, the first fifth is test,
+            the second fifth valid, the rest train (for 50: 0-9, 10-19, 20-49).
+            ``speaker:<name>``: everything of that speaker is test; of the others, the second
+            fifth is valid and the rest train.
+        speakers: those that the corpus has.
+        num_recordings: recordings of each digit by each speaker.
+
+    Raises:
+        ValueError: if there is no such split or no such speaker.
+    """
+    check_split_name(name)
+    fifth = num_recordings // 5
+    if name == "recordings":
+        return lambda speaker, index: (
+            "test" if index < fifth else "valid" if index < 2 * fifth else "train"
+        )
+    held_out = name.partition(":")[2]
+    if held_out not in speakers:
+        raise ValueError(f"no speaker {held_out!r} to hold out; there are: {_listed(speakers)}")
+    return lambda speaker, index: (
+        "test" if speaker == held_out else "valid" if fifth <= index < 2 * fifth else "train"
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return " ".join(sorted(names))
+
+
+def source_clips(recordings: RecordingSet, split_of: SplitFunction) -> list[SourceClip]:
+    """The clips that some split uses, in the order of their ids."""
+    clips = []
+    for recording in sorted(recordings, key=lambda recording: recording.id):
+        digit, speaker, index = parse_clip_id(recording.id)
+        split = split_of(speaker, index)
+        if split is not None:
+            clips.append(SourceClip(recording, speaker, digit, split))
+    return clips

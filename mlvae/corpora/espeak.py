@@ -1,0 +1,92 @@
+"""espeak-ng as synthetic corpora use it: one voice of its library, in a process of its own.
+
+This module imports neither torch nor lhotse, so that the processes that speak start fast.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import os
+from pathlib import Path
+
+import numpy as np
+import soundfile
+
+import mlvae
+from mlvae.made import writing
+
+RATE, PITCH, RANGE = 1, 3, 4
+"""espeak_PARAMETER: words a minute, base pitch and range of the pitch."""
+
+UTF8 = 1
+"""Flag of espeak_Synth."""
+
+_SYNCHRONOUS = 2  # espeak_AUDIO_OUTPUT: samples go to the callback, within the call
+
+
+def process_environment() -> dict[str, str]:
+    """Environment in which ``python -m mlvae...`` runs this package, installed or not, in UTF-8."""
+    root = str(Path(mlvae.__file__).resolve().parents[1])
+    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUTF8": "1"}
+
+
+class Voice:
+    """The espeak-ng library of espeakng-loader, set to one voice.
+
+    Args:
+        name: as espeak-ng has it, such as ``en-us+f1``: language and variant.
+        seed: of espeak-ng's own noise.
+
+    Raises:
+        RuntimeError: if the library cannot be started or has no such voice.
+    """
+
+    def __init__(self, name: str, seed: int):
+        import espeakng_loader
+
+        self.library = ctypes.CDLL(espeakng_loader.get_library_path())
+        data = espeakng_loader.get_data_path().encode()
+        self.sampling_rate = self.library.espeak_Initialize(_SYNCHRONOUS, 0, data, 0)
+        if self.sampling_rate <= 0:
+            raise RuntimeError("espeak-ng does not start")
+        self._pieces: list[np.ndarray] = []
+        callback = ctypes.CFUNCTYPE(
+            ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p
+        )
+        self._callback = callback(self._collect)  # kept: the library holds only its address
+        self.library.espeak_SetSynthCallback(self._callback)
+        self.library.espeak_ng_SetRandSeed(ctypes.c_long(seed))
+        if self.library.espeak_SetVoiceByName(name.encode()) != 0:
+            raise RuntimeError(f"espeak-ng has no voice {name}")
+
+    def _collect(self, samples, count: int, events) -> int:
+        if samples and count > 0:
+            self._pieces.append(np.ctypeslib.as_array(samples, shape=(count,)).copy())
+        return 0
+
+    def say(self, text: str, rate: int, pitch: int, pitch_range: int) -> np.ndarray:
+        """Speak a text: samples (num_samples,) float64 in [-1, 1] at ``sampling_rate``."""
+        for parameter, value in ((RATE, rate), (PITCH, pitch), (RANGE, pitch_range)):
+            self.library.espeak_SetParameter(parameter, value, 0)
+        self._pieces.clear()
+        data = text.encode()
+        size = ctypes.c_size_t(len(data) + 1)
+        status = self.library.espeak_Synth(data, size, 0, 1, 0, UTF8, None, None)
+        self.library.espeak_Synchronize()
+        if status != 0 or not self._pieces:
+            raise RuntimeError(f"espeak-ng does not speak {text!r} (status {status})")
+        return np.concatenate(self._pieces) / 32768.0
+
+
+def write_pcm(path: Path, samples: np.ndarray, sampling_rate: int) -> None:
+    """Write samples (num_samples,) int16 as a mono wav file.
+
+    Raises:
+        WriteError: it cannot be written.
+    """
+    content = io.BytesIO()  # libsndfile does not say why it cannot write a file
+    soundfile.write(content, samples, sampling_rate, subtype="PCM_16", format="WAV")
+    with writing(path):
+        Path(path).write_bytes(content.getvalue())

