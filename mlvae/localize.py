@@ -191,7 +191,7 @@ def heard_symbol(span: UnitSpan, table: UnitTable) -> str:
     """What was heard in a unit's span, as ``mlvae_heard`` says it."""
     if is_left_out(span):
         return NOTHING_HEARD
-    return UNKNOWN_HEARD if span.heard < 0 else table.symbols[span.heard]
+    return UNKNOWN_HEARD if span.perceived < 0 else table.symbols[span.perceived]
 
 
 def is_left_out(span: UnitSpan) -> bool:
@@ -199,4 +199,4 @@ def is_left_out(span: UnitSpan) -> bool:
 
     A unit that the spoken pronunciation does not have has no length either, and is right.
     """
-    return span.is_deleted and span.heard < 0
+    return span.is_deletion and span.perceived < 0

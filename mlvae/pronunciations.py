@@ -131,10 +131,12 @@ def canonical_spans(
             at = end or min((later.start for later in found.values()), default=0)
             result.append(UnitSpan(place, unit, at, at, "unit", False, unit, 0.0, -1, place))
             continue
-        heard = span.heard if span.mispronounced else unit
+        heard = span.perceived if span.mispronounced else unit
         wrong = span.mispronounced and heard != unit
         result.append(
-            span._replace(position=place, unit=unit, mispronounced=wrong, heard=heard, slot=place)
+            span._replace(
+                position=place, unit=unit, mispronounced=wrong, perceived=heard, slot=place
+            )
         )
         end = span.end
     return result

@@ -190,9 +190,9 @@ def train_edges(
     found = search.run(system.model, system.decoding, device, passes=passes).spans
     heard = []
     for cut in cuts:
-        spoken = [s for s in found.get(cut.id, []) if s.kind == "unit" and not s.is_deleted]
+        spoken = [s for s in found.get(cut.id, []) if s.kind == "unit" and not s.is_deletion]
         if spoken:
-            units = [s.heard if s.heard >= 0 else s.unit for s in spoken]
+            units = [s.perceived if s.perceived >= 0 else s.unit for s in spoken]
             words = [s.word for s in spoken]
             heard.append(with_units(cut, dataset.table.units(units), words))
     states = config.align.model.states_per_unit

@@ -146,9 +146,9 @@ def test_the_confusion_table_weighs_competitors():
 def test_the_symbol_of_what_was_heard():
     correct = UnitSpan(0, 1, 2, 6, "unit", False, 1, 0.0, 0, 0)
     assert heard_symbol(correct, TABLE) == "b"
-    assert heard_symbol(correct._replace(heard=3, mispronounced=True), TABLE) == "d"
-    assert heard_symbol(correct._replace(heard=-1, mispronounced=True), TABLE) == UNKNOWN_HEARD
-    left_out = correct._replace(end=2, heard=-1, mispronounced=True)
+    assert heard_symbol(correct._replace(perceived=3, mispronounced=True), TABLE) == "d"
+    assert heard_symbol(correct._replace(perceived=-1, mispronounced=True), TABLE) == UNKNOWN_HEARD
+    left_out = correct._replace(end=2, perceived=-1, mispronounced=True)
     assert heard_symbol(left_out, TABLE) == NOTHING_HEARD
     assert not {UNKNOWN_HEARD, NOTHING_HEARD} & set(TABLE.symbols)
 

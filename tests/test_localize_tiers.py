@@ -112,9 +112,9 @@ def test_what_was_left_out_has_a_tier_where_it_can_be():
     cuts = random_cuts()
     assert not any(has_tier(cut, "mlvae_left_out") for cut in run(cuts)[0])
     num_left_out = 0
-    found, _ = run(cuts, decoding=Decoding(skip=True, skip_rate=0.9))
+    found, _ = run(cuts, decoding=Decoding(deletions=True, deletion_rate=0.9))
     model, dataset = stand_in(), GivenFeatures(TABLE)
-    compiler = MlFsaCompiler(NUM_UNITS, "substitution", skip=True, skip_rate=0.9)
+    compiler = MlFsaCompiler(NUM_UNITS, "substitution", deletions=True, deletion_rate=0.9)
     search = EStep(compiler, CutSet.from_cuts(cuts), dataset, 8000)
     expected = {
         name: unit

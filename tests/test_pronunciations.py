@@ -87,7 +87,7 @@ def test_a_path_is_brought_to_the_canonical_units():
     other = [span(3, 3, 2, 5), span(4, 2, 5, 9, heard=0)]
     assert spoken_differs(other, places, units)
     found = canonical_spans(other, places, units)
-    assert [(s.unit, s.start, s.end, s.mispronounced, s.heard) for s in found] == [
+    assert [(s.unit, s.start, s.end, s.mispronounced, s.perceived) for s in found] == [
         (0, 2, 2, False, 0),
         (1, 2, 5, False, 1),
         (2, 5, 9, True, 0),

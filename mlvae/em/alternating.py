@@ -133,8 +133,8 @@ class Alternating(Algorithm):
         self.targets.update(assignments.spans)
         changed = total = 0
         for cut_id, spans in assignments.spans.items():
-            old = [span.heard for span in before[cut_id] if span.kind == "unit"]
-            new = [span.heard for span in spans if span.kind == "unit"]
+            old = [span.perceived for span in before[cut_id] if span.kind == "unit"]
+            new = [span.perceived for span in spans if span.kind == "unit"]
             changed += sum(a != b for a, b in zip(old, new))
             total += len(new)
         self.set_prior(self.targets)

@@ -22,7 +22,7 @@ def estimate_confusions(
     pseudo_count: float = 1.0,
     log_prior: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Estimate p(pi) and p(heard | canonical, mispronounced) from best paths.
+    """Estimate p(pi) and p(perceived | canonical, mispronounced) from best paths.
 
     A rate of mispronunciation that is learned from its own decisions can run away; it is held by a
     prior worth some units, and every competitor by a pseudo-count.
@@ -30,7 +30,7 @@ def estimate_confusions(
     Units that were left out do not count: the acceptor has a rate of its own for them.
 
     Args:
-        spans: best paths by cut; spans whose ``heard`` is not known count for the rate alone.
+        spans: best paths by cut; spans whose ``perceived`` is not known count for the rate alone.
         num_units: N.
         units_of_prior: how many units the prior of the rate is worth.
         prior_rate: its mean.
@@ -39,8 +39,8 @@ def estimate_confusions(
             divided among a unit's competitors; None: evenly.
 
     Returns:
-        log p(pi = 0) and log p(pi = 1), float32 (2,); and log p(heard | canonical, mispronounced),
-        float32 (N, N), -inf on the diagonal, rows summing to one.
+        log p(pi = 0) and log p(pi = 1), float32 (2,); and log p(perceived | canonical,
+        mispronounced), float32 (N, N), -inf on the diagonal, rows summing to one.
     """
     counts = torch.full((num_units, num_units), pseudo_count, dtype=torch.float64)
     if log_prior is not None:
@@ -49,12 +49,12 @@ def estimate_confusions(
     total, wrong = units_of_prior, units_of_prior * prior_rate
     for utterance in spans.values():
         for span in utterance:
-            if span.kind != "unit" or span.is_deleted:
+            if span.kind != "unit" or span.is_deletion:
                 continue
             total += 1
             wrong += span.mispronounced
-            if span.mispronounced and span.heard >= 0:
-                counts[span.unit, span.heard] += 1
+            if span.mispronounced and span.perceived >= 0:
+                counts[span.unit, span.perceived] += 1
     rate = wrong / total
     correctness = torch.tensor([1 - rate, rate], dtype=torch.float64).log()
     confusion = (counts / counts.sum(1, keepdim=True).clamp(min=1e-300)).log()

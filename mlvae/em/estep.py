@@ -79,22 +79,22 @@ class SearchBatch(NamedTuple):
 
 @dataclass
 class Decoding(Settings):
-    """How posteriors become scores, and what may be heard besides the canonical units.
+    """How posteriors become scores, and what may be perceived besides the canonical units.
 
     Attributes:
         acoustic_scale: factor of log q(y)/p(y).
         use_correctness: whether q(pi) of the speech generator is used; otherwise the constant rate
             that is stored with the model.
-        skip: whether units may be left out.
-        skip_rate: P(a unit is left out).
-        competitors: of topology ``substitution``: how many units may be heard in the place of each,
-            the likeliest of the model's confusion table; 0 for all others.
+        deletions: whether units may be deleted.
+        deletion_rate: P(a unit is deleted).
+        competitors: of topology ``substitution``: how many units may be perceived in the place of
+            each, the likeliest of the model's confusion table; 0 for all others.
     """
 
     acoustic_scale: Positive = 1.0
     use_correctness: bool = True
-    skip: bool = False
-    skip_rate: Rate = 0.03
+    deletions: bool = False
+    deletion_rate: Rate = 0.03
     competitors: CountOrNone = 0
 
 
@@ -133,8 +133,7 @@ def search_compiler(model: MlVae, topology: str, decoding: Decoding | None = Non
     Args:
         model: whose posteriors are searched.
         topology: of the acceptor, or ``separate``: boundaries first, by the single-path acceptor.
-        decoding: what may be heard; None: any other unit in the place of each, and nothing is left
-            out.
+        decoding: what may be perceived; None: any other unit in the place of each, no deletions.
     """
     decoding = decoding or Decoding()
     if topology == "separate":
@@ -147,9 +146,9 @@ def search_compiler(model: MlVae, topology: str, decoding: Decoding | None = Non
         topology=topology,
         states_per_unit=model.states_per_unit,
         silence=model.silence,
-        skip=decoding.skip,
+        deletions=decoding.deletions,
         competitors=competitors,
-        skip_rate=decoding.skip_rate,
+        deletion_rate=decoding.deletion_rate,
     )
 
 
@@ -157,7 +156,8 @@ def likeliest(log_confusion: torch.Tensor, count: int) -> torch.Tensor:
     """A confusion table with the likeliest entries of each row alone, which then sum to one.
 
     Args:
-        log_confusion: float (N, N), log p(heard | canonical, mispronounced), -inf on the diagonal.
+        log_confusion: float (N, N), log p(perceived | canonical, mispronounced), -inf on the
+            diagonal.
         count: entries to keep of each row; 0 or as many as there are keeps the table as it is.
     """
     if not 0 < count < len(log_confusion) - 1:

@@ -133,8 +133,8 @@ class TrainConfig(Settings):
         for name in ("relabel_after", "estimate_after"):
             if getattr(self, name) and self.topology not in COMPETING:
                 raise ValueError(f"{name} goes with topology {COMPETING[0]}, not {self.topology!r}")
-        if self.decoding.skip and self.topology == "separate":
-            raise ValueError("topology separate cannot leave units out: skip goes with the others")
+        if self.decoding.deletions and self.topology == "separate":
+            raise ValueError("topology separate has no deletions: they go with the others")
         if self.decoding.competitors and self.topology not in COMPETING:
             raise ValueError(f"competitors go with topology {COMPETING[0]}, not {self.topology!r}")
         if self.algorithm == "joint" and (self.relabel_after or self.estimate_after):

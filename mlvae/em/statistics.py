@@ -39,7 +39,7 @@ def log_prior(
         spans = [s for s in targets[cut.id] if s.kind == "unit" and s.end > s.start]
         for span in spans:
             length = span.end - span.start
-            unit = span.unit if span.heard < 0 else span.heard
+            unit = span.unit if span.perceived < 0 else span.perceived
             counts[unit * states : (unit + 1) * states] += length / states
             covered += length
         if model.silence:

@@ -107,7 +107,7 @@ def answers_of(graphs: k2.Fsa, emissions: Emissions, wanted: Wanted) -> list[Ans
         for answer, value in zip(answers, values):
             setattr(answer, name, value)
 
-    put("can_skip", [bool((graphs.num_skipped > 0).any())] * len(answers))
+    put("can_skip", [bool((graphs.num_deleted > 0).any())] * len(answers))
     if wanted.posteriors:
         put("posteriors", posteriors(graphs, emissions))
     # Units and their words are the same where each word has one unit.
@@ -286,7 +286,7 @@ def junctions(stretch: Stretch, answer: Answer) -> list[Junction]:
     for span in answer.spans:
         if span.kind != "unit":
             continue
-        spoken = before is not None and not span.is_deleted and not before.is_deleted
+        spoken = before is not None and not span.is_deletion and not before.is_deletion
         if spoken and span.word == before.word + 1:
             found.append(Junction(stretch.first_word + span.word, stretch.begin + span.start))
         before = span

@@ -76,7 +76,7 @@ def frame_targets(
             if span.kind != "unit" or span.end == span.start:
                 continue
             length = span.end - span.start
-            heard = span.unit if span.heard < 0 else span.heard
+            heard = span.unit if span.perceived < 0 else span.perceived
             unit[row, span.start : span.end] = heard
             state = torch.arange(length) * states_per_unit // length
             column[row, span.start : span.end] = heard * states_per_unit + state
@@ -89,7 +89,7 @@ def frame_targets(
 def pack_spans(spans: Mapping[str, Sequence[UnitSpan]], cut_ids: Sequence[str]) -> torch.Tensor:
     """Spans as an int32 table for a checkpoint: a row a span, cuts in the order of ``cut_ids``."""
     rows = [
-        (index, span.unit, span.start, span.end, KIND_NAMES.index(span.kind), span.heard)
+        (index, span.unit, span.start, span.end, KIND_NAMES.index(span.kind), span.perceived)
         for index, cut_id in enumerate(cut_ids)
         for span in spans[cut_id]
     ]

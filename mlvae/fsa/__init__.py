@@ -17,7 +17,7 @@ The graph is explained in :mod:`mlvae.fsa.compiler`, its scores in
 from .compiler import MlFsaCompiler, unit_loop
 from .emissions import Emissions
 from .layout import ColumnLayout
-from .posteriors import UnitPosteriors, expected_edges, posteriors, word_posteriors
+from .posteriors import UnitPosteriors, expected_boundaries, posteriors, word_posteriors
 from .search import MAX_CELLS, best_columns, best_path, plan_batches, too_short, total_scores
 from .spans import UnitSpan
 
@@ -30,7 +30,7 @@ __all__ = [
     "UnitSpan",
     "best_columns",
     "best_path",
-    "expected_edges",
+    "expected_boundaries",
     "plan_batches",
     "posteriors",
     "too_short",

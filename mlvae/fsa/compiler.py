@@ -23,7 +23,8 @@ column that holds the product of the paper's weights for that frame. Units meet 
 
 A unit of one frame is an arc start(c) or start(c*) from J to J'. Topology ``substitution`` has one
 branch for each unit k that may be spoken instead, with the states and hold(k) of that unit and
-start(k) with q(pi=1), and log p(heard k | canonical c, mispronounced) as score of its start arcs.
+start(k) with q(pi=1), and log p(perceived k | canonical c, mispronounced) as score of its start
+arcs.
 
 From one form to the other: a stretch of n frames of unit c, read along the arcs
 ``start hold ... hold``, is the paper's ``R c (H c)^(n-1) S`` (or ``W c* (H c*)^(n-1) S``). The
@@ -73,17 +74,17 @@ class MlFsaCompiler:
         silence: whether optional silence is allowed at both edges and between words. The
             posteriors then have one more column, the last. In a plain unit list every unit counts
             as a word, so silence may stand between any two.
-        skip: whether units may be left out (deletions), at most two in a row; a silence behind the
-            last units of a word begins a new row. Silence and fillers beside units left out stand
+        deletions: whether units may be deleted, at most two in a row; a silence behind the last
+            units of a word begins a new row. Silence and insertions beside deleted units stand
             before them, for counting once, unless only the end of a word has room for silence.
-        filler: whether sounds that belong to no unit (additions) may stand between units, also
+        insertions: whether sounds that belong to no unit may stand between units, also
             inside words, and at the edges; any number of them.
         competitors: for ``substitution``, what may be spoken in place of each unit: None for every
-            other unit alike, N lists of units, or an (N, N) table of log p(heard | canonical,
+            other unit alike, N lists of units, or an (N, N) table of log p(perceived | canonical,
             mispronounced) with -inf where it cannot be, whose diagonal is not read. It is the score
             of entering a branch. A unit without competitors cannot be mispronounced.
-        skip_rate: P(a unit is left out); its log-odds are the score of leaving it out.
-        filler_rate: P(a filler at a point between units); its log-odds are the score of one.
+        deletion_rate: P(a unit is deleted); its log-odds are the score of a deletion.
+        insertion_rate: P(an insertion at a point between units); its log-odds are the score of one.
 
     Raises:
         ValueError: an argument is of the wrong type or out of range, does not go with the topology,
@@ -102,23 +103,23 @@ class MlFsaCompiler:
         topology: str | Topology = "ml",
         states_per_unit: int = 1,
         silence: bool = False,
-        skip: bool = False,
-        filler: bool = False,
+        deletions: bool = False,
+        insertions: bool = False,
         competitors: Sequence[Sequence[int]] | torch.Tensor | None = None,
-        skip_rate: float = 0.03,
-        filler_rate: float = 0.03,
+        deletion_rate: float = 0.03,
+        insertion_rate: float = 0.03,
     ) -> None:
-        self.layout = ColumnLayout(num_units, states_per_unit, topology, silence, filler)
+        self.layout = ColumnLayout(num_units, states_per_unit, topology, silence, insertions)
         table, topology = None, self.layout.topology
         if topology.takes_competitors:
             table = read_competitors(competitors, self.layout.num_units)
         elif competitors is not None:
             raise ValueError(competitors_refused(topology))
-        skip_score = _log_odds(checked_rate(skip_rate, "skip_rate"))
-        filler_score = _log_odds(checked_rate(filler_rate, "filler_rate"))
+        deletion_score = _log_odds(checked_rate(deletion_rate, "deletion_rate"))
+        insertion_score = _log_odds(checked_rate(insertion_rate, "insertion_rate"))
         self._detours = Detours(
-            skip_score=skip_score if checked_bool(skip, "skip") else None,
-            filler_score=filler_score if self.layout.filler else None,
+            deletion_score=deletion_score if checked_bool(deletions, "deletions") else None,
+            insertion_score=insertion_score if self.layout.insertions else None,
         )
         self._branches = topology.branches(self.layout, table)
 
@@ -139,19 +140,19 @@ class MlFsaCompiler:
 
         Returns:
             An FsaVec with one FSA an utterance. Arc scores are 0 but for priors of competitors,
-            skips and fillers. It has the int32 arc attributes
+            deletions and insertions. It has the int32 arc attributes
 
             * unit_pos: the unit's slot, counted over words, pronunciations and units;
             * word_pos: the word (for a plain list, the unit);
-            * unit: the canonical unit; heard: the same where correct, -1 where unknown;
-            * kind: 0 unit, 1 silence, 2 filler;
+            * unit: the canonical unit; perceived: the same where correct, -1 where unknown;
+            * kind: 0 unit, 1 silence, 2 insertion;
             * is_start: 1 on the first frame of a unit; is_mispronounced: 1 on its wrong branch;
-            * num_skipped: units left out before this arc; skipped_pos: the slot of the last of
-              them, skipped_before_pos: that of the one before it;
+            * num_deleted: units deleted before this arc; deleted_pos: the slot of the last of
+              them, deleted_before_pos: that of the one before it;
             * min_frames (the same on all arcs of an utterance): its fewest frames;
             * layout_id (the same on all arcs): fingerprint of the column layout.
 
-            Where an attribute does not apply it is -1, as on silence, filler and final arcs. The
+            Where an attribute does not apply it is -1, as on silence, insertion and final arcs. The
             graphs depend on the units alone: keep them, select from them with ``k2.index_fsa``,
             join them with ``k2.cat``.
 
@@ -213,11 +214,11 @@ def unit_loop(layout: ColumnLayout, num_utterances: int, insertion_score: float 
     states in order, each for at least one frame, as forced alignment does.
 
     :func:`.best_path` with it and the emissions of the same layout's compiler gives the recognised
-    units as spans: ``unit`` and ``heard`` are what was recognised, ``position`` counts it, and
+    units as spans: ``unit`` and ``perceived`` are what was recognised, ``position`` counts it, and
     ``slot`` and ``word``, which belong to a canonical sequence, are -1.
 
     Args:
-        layout: of a compiler of topology ``single`` without fillers.
+        layout: of a compiler of topology ``single`` without insertions.
         num_utterances: number of utterances B of the batch.
         insertion_score: natural-log score of starting a unit, on top of q(b_t = 1). The number of
             units on the best path never falls as it rises.
@@ -227,13 +228,13 @@ def unit_loop(layout: ColumnLayout, num_utterances: int, insertion_score: float 
         frames are those of one unit, or one frame of silence.
 
     Raises:
-        ValueError: the layout is of another topology or has fillers, B is below 1 or above 65535,
-            or the score is no number between -1e6 and 1e6.
+        ValueError: the layout is of another topology or has insertions, B is below 1 or above
+            65535, or the score is no number between -1e6 and 1e6.
     """
     if not isinstance(layout, ColumnLayout):
         raise ValueError(f"layout must be that of a compiler, not {shown(layout)}")
     if layout.has_mismatch:
-        raise ValueError(f"a unit loop goes with topology single without fillers, not {layout}")
+        raise ValueError(f"a unit loop goes with topology single without insertions, not {layout}")
     num_utterances = checked_int(num_utterances, "num_utterances", 1)
     if num_utterances > UINT16_MAX:
         raise ValueError(f"num_utterances must be at most {UINT16_MAX}, as many as k2 can number")
@@ -253,13 +254,13 @@ def unit_loop(layout: ColumnLayout, num_utterances: int, insertion_score: float 
         "unit_pos": none,
         "word_pos": none,
         "unit": unit,
-        "heard": unit,
+        "perceived": unit,
         "kind": kind,
         "is_start": is_start,
         "is_mispronounced": zero,
-        "num_skipped": zero,
-        "skipped_pos": none,
-        "skipped_before_pos": none,
+        "num_deleted": zero,
+        "deleted_pos": none,
+        "deleted_before_pos": none,
         "min_frames": np.full_like(unit, 1 if layout.silence else layout.states_per_unit),
         "layout_id": np.full_like(unit, layout.fingerprint),
     }

@@ -31,16 +31,16 @@ from .checks import (
     shown,
 )
 from .compiler import MlFsaCompiler
-from .layout import KIND_FILLER, KIND_SILENCE, ColumnLayout
+from .layout import KIND_INSERTION, KIND_SILENCE, ColumnLayout
 from .topology import TOPOLOGIES, competitors_refused, find_topology
 
 FORMS = ("figure", "frames")
 #: Topologies that the paper draws.
 FIGURE_TOPOLOGIES = tuple(name for name, one in TOPOLOGIES.items() if one.in_paper)
 RIGHT, WRONG, HOLD, LEAVE = CONTROL_SYMBOLS = ("R", "W", "H", "S")
-_CORRECT, _BETWEEN, _WRONG, _FILLER = "correct", "between", "wrong", "filler"
+_CORRECT, _BETWEEN, _WRONG, _INSERTION = "correct", "between", "wrong", "insertion"
 _INK, _WRONG_INK, _FAINT_INK, _JUNCTION_FILL = "#1f2933", "#b3361b", "#7b8794", "#d9e2ec"
-_SKIP = {"style": "dashed", "weight": 0}
+_DELETION = {"style": "dashed", "weight": 0}
 
 
 def draw_graph(
@@ -50,8 +50,8 @@ def draw_graph(
     topology: str = "ml",
     states_per_unit: int = 1,
     silence: bool = False,
-    skip: bool = False,
-    filler: bool = False,
+    deletions: bool = False,
+    insertions: bool = False,
     competitors: Sequence[str] = (),
 ) -> None:
     """Draw the acceptor of a unit sequence with Graphviz.
@@ -67,8 +67,8 @@ def draw_graph(
         topology: ``single``, ``ml``, or, only for ``frames``, ``substitution``.
         states_per_unit: states of a correct unit; only for ``frames``.
         silence: whether optional silence is allowed; only for ``frames``.
-        skip: whether units may be left out; only for ``frames``.
-        filler: whether sounds of no unit are allowed; only for ``frames``.
+        deletions: whether units may be deleted; only for ``frames``.
+        insertions: whether sounds of no unit are allowed; only for ``frames``.
         competitors: names of what may be spoken in place of the units, besides ``units``
             themselves; only for ``substitution``.
 
@@ -85,17 +85,22 @@ def draw_graph(
     if len(competitors) and not find_topology(topology).takes_competitors:
         raise ValueError(competitors_refused(find_topology(topology)))
     if form == "figure":
-        options = [checked_bool(silence, "silence"), checked_bool(skip, "skip")]
-        options.append(checked_bool(filler, "filler"))
+        options = [checked_bool(silence, "silence"), checked_bool(deletions, "deletions")]
+        options.append(checked_bool(insertions, "insertions"))
         if any(options) or checked_int(states_per_unit, "states_per_unit", 1) != 1:
             raise ValueError(
-                "the figure has neither silence, skips, fillers nor several states a unit"
+                "the figure has neither silence, deletions, insertions nor several states a unit"
             )
         drawing = _draw_figure(units, topology)
     else:
         names = list(dict.fromkeys([*units, *competitors]))
         compiler = MlFsaCompiler(
-            max(len(names), 1), topology, states_per_unit, silence, skip=skip, filler=filler
+            max(len(names), 1),
+            topology,
+            states_per_unit,
+            silence,
+            deletions=deletions,
+            insertions=insertions,
         )
         drawing = _draw_frames(units, names, compiler)
     path = Path(path)
@@ -169,8 +174,8 @@ def figure_symbols(columns: Sequence[int], layout: ColumnLayout, names: Sequence
 
     Args:
         columns: labels of the path's emitting arcs, one a frame, as in the graphs of
-            ``MlFsaCompiler.compile``; of one state a unit and without silence, fillers and units
-            left out, which the figure does not have.
+            ``MlFsaCompiler.compile``; of one state a unit and without silence, insertions and
+            deletions, which the figure does not have.
         layout: column layout of the compiler.
         names: names of the units 0 to N - 1.
 
@@ -185,8 +190,8 @@ def figure_symbols(columns: Sequence[int], layout: ColumnLayout, names: Sequence
         raise ValueError(f"layout must be that of a compiler, not {shown(layout)}")
     if not layout.topology.in_paper:
         raise ValueError(f"topology {layout.topology!r} is not available as a figure")
-    if layout.silence or layout.filler or layout.states_per_unit != 1:
-        raise ValueError("the figure has neither silence, fillers nor several states a unit")
+    if layout.silence or layout.insertions or layout.states_per_unit != 1:
+        raise ValueError("the figure has neither silence, insertions nor several states a unit")
     names = checked_unit_names(names, "names")
     if len(names) != layout.num_units:
         raise ValueError(f"{len(names)} names for {layout.num_units} units")
@@ -236,7 +241,7 @@ def _draw_figure(units: Sequence[str], topology: str):
 
 def _draw_frames(units: Sequence[str], names: Sequence[str], compiler: MlFsaCompiler):
     graph = compiler.compile([[names.index(unit) for unit in units]])[0]
-    columns = ("kind", "unit_pos", "heard", "is_start", "is_mispronounced", "num_skipped")
+    columns = ("kind", "unit_pos", "perceived", "is_start", "is_mispronounced", "num_deleted")
     arcs = list(
         zip(graph.arcs.values().tolist(), *(getattr(graph, name).tolist() for name in columns))
     )
@@ -251,27 +256,39 @@ def _draw_frames(units: Sequence[str], names: Sequence[str], compiler: MlFsaComp
     junctions = [state for state in range(len(rows) - 1) if state not in holding]
     for (_, target, label, _), kind, *_, is_wrong, _ in arcs:
         if label != -1 and target not in junctions:
-            rows[target] = _FILLER if kind == KIND_FILLER else _WRONG if is_wrong else _CORRECT
+            rows[target] = (
+                _INSERTION if kind == KIND_INSERTION else _WRONG if is_wrong else _CORRECT
+            )
     drawing = _new_drawing()
     _add_states(drawing, rows)
     for junction in junctions:
         drawing.get_node(junction).attr.update(style="filled", fillcolor=_JUNCTION_FILL)
-    for (source, target, label, _), kind, position, heard, is_start, is_wrong, skipped in arcs:
+    for (source, target, label, _), kind, position, perceived, is_start, is_wrong, deleted in arcs:
         attributes = {}
         if label == -1:
-            # What follows the units left out before the end is the end of the last unit.
+            # What follows the deletions before the end is the end of the last unit.
             text, position, attributes = "end", len(units), {"style": "dashed"}
         elif kind == KIND_SILENCE:
             text, attributes = "silence", {"color": _FAINT_INK}
         else:
-            name = "filler" if kind == KIND_FILLER else names[heard] if heard >= 0 else ""
+            name = (
+                "insertion"
+                if kind == KIND_INSERTION
+                else names[perceived]
+                if perceived >= 0
+                else ""
+            )
             text = ("start " if is_start else "hold ") + (name or units[position] + "*")
-            if kind == KIND_FILLER:
+            if kind == KIND_INSERTION:
                 attributes = {"color": _FAINT_INK}
-        if skipped:
-            left_out = " ".join(units[position - skipped : position])
-            text, attributes = f"{text} (no {left_out})", {**attributes, **_SKIP}
-        if source == target and target not in junctions and (heard < 0 or kind == KIND_FILLER):
+        if deleted:
+            left_out = " ".join(units[position - deleted : position])
+            text, attributes = f"{text} (no {left_out})", {**attributes, **_DELETION}
+        if (
+            source == target
+            and target not in junctions
+            and (perceived < 0 or kind == KIND_INSERTION)
+        ):
             attributes = {**attributes, "tailport": "s", "headport": "s"}  # the loop hangs below
         _add_arc(drawing, source, target, text, bool(is_wrong), **attributes)
     return drawing
@@ -294,7 +311,7 @@ def _new_drawing():
 def _add_states(drawing, rows: Sequence[str]) -> None:
     """Add a state for each item of ``rows``, which says where it belongs; the last one accepts."""
     # Graphviz puts what comes first on top, and nodes of one group in line.
-    for row in (_CORRECT, _BETWEEN, _WRONG, _FILLER):
+    for row in (_CORRECT, _BETWEEN, _WRONG, _INSERTION):
         ink = _WRONG_INK if row == _WRONG else _INK
         for state in (state for state, its_row in enumerate(rows) if its_row == row):
             drawing.add_node(state, color=ink, fontcolor=ink, group=row)

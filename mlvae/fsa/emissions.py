@@ -113,10 +113,10 @@ def make_emissions(
 
     A competitor k of topology ``substitution`` holds as unit k does, and starts with q(pi_t = 1)::
 
-        start_mismatch(k) = a_t(k, 0) + log q(b_t = 1) + log q(pi_t = 1)
+        start(k, 1) = a_t(k, 0) + log q(b_t = 1) + log q(pi_t = 1)
 
-    A filler is any unit at all, a_t(filler) = acoustic_scale * log(sum of q / sum of p) over the
-    units with the same floor, and starts and holds as "not c" does, also in topology ``single``.
+    An insertion is any unit at all, a_t(insertion) = acoustic_scale * log(sum of q / sum of p) over
+    the units with the same floor; it starts and holds as "not c" does, also in topology ``single``.
 
     The first frame has no b term: a start is certain there. Units of topology ``single`` have no pi
     term.

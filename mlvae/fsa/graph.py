@@ -16,16 +16,17 @@ So the arcs of a unit grow with its branches, and not with their square. Where u
 branches and nothing but units is spoken, junctions would only cost: there the last state of a
 branch leads to the first state of the next ones directly, which accepts the same with fewer arcs.
 
-Silence is a self-loop on the junctions at both edges and between words. A filler has a state beside
-each junction, and a self-loop on the junction for a single frame.
+Silence is a self-loop on the junctions at both edges and between words. An insertion has a state
+beside each junction, and a self-loop on the junction for a single frame.
 
-To leave out units is an arc from the junction before them that reads the first frame of what
-follows: of a later unit, or nothing and the final state. What sounds beside units left out would
-sound the same before, between or behind them; it stands before them, so that it counts once. There
-is one exception. Behind the last units of a word may be silence, where none may be before them,
-inside the word: an arc from inside the word then reads the first frame of that silence.
+A deletion is a skip arc: it leaves the junction before the deleted units and reads the first frame
+of what follows, or nothing and ends the path. Silence and insertions beside deleted units would
+sound the same before, between or behind them; they stand before them, so that every path is counted
+once. There is one exception. Behind the last units of a word may be silence, where none may be
+before them, inside the word: an arc from inside the word then reads the first frame of that
+silence.
 
-States of an utterance: the junctions, the states of its slots in order, the fillers, the final
+States of an utterance: the junctions, the states of its slots in order, the insertions, the final
 state. Within a slot mispronounced branches come first: k2 gives a tie to the later arc, so among
 paths with the same segments the correct one wins.
 """
@@ -40,40 +41,40 @@ import numpy as np
 
 from .checks import checked_names, integer_array, listed, shown
 from .layout import (
-    KIND_FILLER,
+    DELETED_ATTRIBUTES,
+    KIND_INSERTION,
     KIND_SILENCE,
     KIND_UNIT,
-    SKIPPED_ATTRIBUTES,
     ColumnLayout,
 )
 from .topology import NONE, UnitBranches
 
-#: Most units left out in a row. It cannot be raised alone: an arc names each of them by an
-#: attribute of its own (``SKIPPED_ATTRIBUTES`` and ``_Chains.left_out``).
-MAX_SKIPS = 2
+#: Most deletions in a row. It cannot be raised alone: an arc names each of them by an
+#: attribute of its own (``DELETED_ATTRIBUTES`` and ``_Chains.deleted``).
+MAX_DELETIONS = 2
 _FIELDS = (
     "utterance",
     "source",
     "target",
     "label",
     "slot",
-    "heard",
+    "perceived",
     "kind",
     "is_start",
     "is_mispronounced",
-    "num_skipped",
-    "skipped",
-    "skipped_before",
+    "num_deleted",
+    "deleted",
+    "deleted_before",
 )
 _DEFAULTS = {
     "slot": NONE,
-    "heard": NONE,
+    "perceived": NONE,
     "kind": NONE,
     "is_start": 0,
     "is_mispronounced": 0,
-    "num_skipped": 0,
-    "skipped": NONE,
-    "skipped_before": NONE,
+    "num_deleted": 0,
+    "deleted": NONE,
+    "deleted_before": NONE,
 }
 
 
@@ -231,12 +232,12 @@ class Detours:
     """What may happen besides saying the units; scores are natural-log odds, None for never.
 
     Attributes:
-        skip_score: score of leaving out a unit.
-        filler_score: score of each stretch of sound between units that belongs to none.
+        deletion_score: score of deleting a unit.
+        insertion_score: score of each stretch of sound between units that belongs to none.
     """
 
-    skip_score: float | None = None
-    filler_score: float | None = None
+    deletion_score: float | None = None
+    insertion_score: float | None = None
 
 
 @dataclass
@@ -260,22 +261,22 @@ def build_arcs(
 ) -> Arcs:
     """Build the frame-synchronous acceptors; see :mod:`.compiler` for their form."""
     table = ArcTable()
-    has_fillers = detours.filler_score is not None
-    has_detours = has_fillers or layout.silence or detours.skip_score is not None
+    has_insertions = detours.insertion_score is not None
+    has_detours = has_insertions or layout.silence or detours.deletion_score is not None
     if has_detours or layout.topology.junctions:
         branches = SlotBranches(slots, unit_branches, slots.num_junctions)
-        final = branches.end_state + (slots.num_junctions if has_fillers else 0)
+        final = branches.end_state + (slots.num_junctions if has_insertions else 0)
         add_stays(table, branches)
         add_ends(table, branches)
         add_starts(table, branches, np.arange(len(branches.slot)), branches.source)
         every = np.arange(len(slots.num_words))
         table.add(utterance=every, source=slots.num_words, target=final, label=-1)
-        if detours.skip_score is not None:
-            add_skips(table, branches, layout, slots, final, detours.skip_score)
+        if detours.deletion_score is not None:
+            add_deletions(table, branches, layout, slots, final, detours.deletion_score)
         if layout.silence:
             add_silence(table, slots)
-        if has_fillers:
-            add_fillers(table, slots, layout, branches.end_state, detours.filler_score)
+        if has_insertions:
+            add_insertions(table, slots, layout, branches.end_state, detours.insertion_score)
     else:
         branches = SlotBranches(slots, unit_branches, np.ones_like(slots.num_words))
         final = branches.end_state
@@ -290,13 +291,13 @@ def build_arcs(
         "unit_pos": _within(slot, first_slot),
         "word_pos": np.where(in_unit, slots.word[slot], NONE),
         "unit": np.where(in_unit, slots.unit[slot], NONE),
-        "heard": fields["heard"],
+        "perceived": fields["perceived"],
         "kind": kind,
         "is_start": fields["is_start"],
         "is_mispronounced": fields["is_mispronounced"],
-        "num_skipped": fields["num_skipped"],
-        "skipped_pos": _within(fields["skipped"], first_slot),
-        "skipped_before_pos": _within(fields["skipped_before"], first_slot),
+        "num_deleted": fields["num_deleted"],
+        "deleted_pos": _within(fields["deleted"], first_slot),
+        "deleted_before_pos": _within(fields["deleted_before"], first_slot),
         "min_frames": fewest_frames(slots, unit_branches, layout, detours)[utterance],
         "layout_id": np.full_like(kind, layout.fingerprint),
     }
@@ -371,7 +372,7 @@ class SlotBranches:
 
     Attributes:
         slot, utterance, unit: (n,) of each branch.
-        heard: what it says was spoken; -1 where it cannot say.
+        perceived: what it says was spoken; -1 where it cannot say.
         mispronounced: 0 or 1.
         score: of choosing it.
         num_states: its states.
@@ -392,7 +393,7 @@ class SlotBranches:
         index = of_unit.begin[slots.unit[self.slot]] + position
         self.utterance = slots.utterance[self.slot]
         self.unit = slots.unit[self.slot]
-        self.heard = of_unit.heard[index]
+        self.perceived = of_unit.perceived[index]
         self.mispronounced = of_unit.mispronounced[index].astype(np.int64)
         self.score = of_unit.score[index]
         self.start, self.hold = of_unit.start[index], of_unit.hold[index]
@@ -411,7 +412,7 @@ class SlotBranches:
         return dict(
             utterance=self.utterance[which],
             slot=self.slot[which],
-            heard=self.heard[which],
+            perceived=self.perceived[which],
             kind=KIND_UNIT,
             is_mispronounced=self.mispronounced[which],
         )
@@ -507,10 +508,10 @@ class _Chains:
     last: np.ndarray
     before: np.ndarray
 
-    def left_out(self, which: np.ndarray) -> dict[str, np.ndarray]:
-        """Fields of an arc that leaves these chains out."""
-        skipped = {"skipped": self.last[which], "skipped_before": self.before[which]}
-        return {"num_skipped": self.count, **skipped}
+    def deleted(self, which: np.ndarray) -> dict[str, np.ndarray]:
+        """Fields of an arc that deletes these chains."""
+        deleted = {"deleted": self.last[which], "deleted_before": self.before[which]}
+        return {"num_deleted": self.count, **deleted}
 
 
 class _Junctions:
@@ -525,10 +526,10 @@ class _Junctions:
 
 
 def _chains(slots: Slots) -> Iterator[_Chains]:
-    """Chains of 0 slots, which are the junctions themselves, of 1, and so on to MAX_SKIPS."""
-    if len(SKIPPED_ATTRIBUTES) < MAX_SKIPS:
+    """Chains of 0 slots, which are the junctions themselves, of 1, and so on to MAX_DELETIONS."""
+    if len(DELETED_ATTRIBUTES) < MAX_DELETIONS:
         raise ValueError(
-            f"arcs can name {len(SKIPPED_ATTRIBUTES)} units left out in a row, not {MAX_SKIPS}: "
+            f"arcs can name {len(DELETED_ATTRIBUTES)} deletions in a row, not {MAX_DELETIONS}: "
             "the others would be lost from spans and posteriors"
         )
     junctions = _Junctions(slots)
@@ -537,7 +538,7 @@ def _chains(slots: Slots) -> Iterator[_Chains]:
     none = np.full(len(junction), NONE)
     chains = _Chains(0, utterance, junction, junction, none, none)
     yield chains
-    for count in range(1, MAX_SKIPS + 1):
+    for count in range(1, MAX_DELETIONS + 1):
         chain, slot = equal_pairs(junctions.number(chains.utterance, chains.target), left)
         chains = _Chains(
             count=count,
@@ -559,21 +560,21 @@ def _before_silence(chains: _Chains, slots: Slots) -> np.ndarray:
     return np.flatnonzero(inside & (chains.count > 0))
 
 
-def add_skips(
+def add_deletions(
     table: ArcTable,
     branches: SlotBranches,
     layout: ColumnLayout,
     slots: Slots,
     final: np.ndarray,
-    skip_score: float,
+    deletion_score: float,
 ) -> None:
-    """Add arcs that leave out units."""
+    """Add arcs that delete units."""
     junctions = _Junctions(slots)
     begin = junctions.number(branches.utterance, branches.source)
     for chains in _chains(slots):
         if chains.count == 0:
             continue
-        score = chains.count * skip_score
+        score = chains.count * deletion_score
         chain, branch = equal_pairs(junctions.number(chains.utterance, chains.target), begin)
         add_starts(
             table,
@@ -581,7 +582,7 @@ def add_skips(
             branch,
             chains.source[chain],
             score,
-            **chains.left_out(chain),
+            **chains.deleted(chain),
         )
         if layout.silence:
             chain = _before_silence(chains, slots)
@@ -592,7 +593,7 @@ def add_skips(
                 target=chains.target[chain],
                 label=0,
                 kind=KIND_SILENCE,
-                **chains.left_out(chain),
+                **chains.deleted(chain),
             )
         chain = np.flatnonzero(chains.target == slots.num_words[chains.utterance])
         utterance = chains.utterance[chain]
@@ -602,7 +603,7 @@ def add_skips(
             source=chains.source[chain],
             target=final[utterance],
             label=-1,
-            **chains.left_out(chain),
+            **chains.deleted(chain),
         )
 
 
@@ -612,13 +613,13 @@ def add_silence(table: ArcTable, slots: Slots) -> None:
     table.add(utterance=utterance, source=word, target=word, label=0, kind=KIND_SILENCE)
 
 
-def add_fillers(
+def add_insertions(
     table: ArcTable, slots: Slots, layout: ColumnLayout, first_state: np.ndarray, score: float
 ) -> None:
     """Add a state beside each junction, from ``first_state`` (B,) on, for sounds of no unit."""
     utterance, junction = ragged(slots.num_junctions)
     state = first_state[utterance] + junction
-    common = dict(utterance=utterance, kind=KIND_FILLER)
+    common = dict(utterance=utterance, kind=KIND_INSERTION)
     start = dict(label=layout.column(-1, 0), is_start=1, score=score)
     table.add(source=junction, target=state, **start, **common)
     table.add(source=junction, target=junction, **start, **common)
@@ -633,7 +634,7 @@ def fewest_frames(
     states = np.minimum.reduceat(of_unit.num_states, of_unit.begin)
     # Alternatives have more slots than a chain with as many junctions.
     is_chain = len(slots.unit) == (slots.num_junctions - 1).sum()
-    if detours.skip_score is None and is_chain:
+    if detours.deletion_score is None and is_chain:
         frames = np.bincount(slots.utterance, states[slots.unit], len(slots.num_junctions))
         return frames.astype(np.int64)
     junctions = _Junctions(slots)
@@ -651,7 +652,7 @@ def fewest_frames(
             targets.append(junctions.number(chains.utterance, chains.target)[chain])
             costs.append(np.ones_like(chain))
             keys.append(chains.last[chain])
-        if detours.skip_score is None:
+        if detours.deletion_score is None:
             break
     # Slots that lead into a junction come before those that leave it, so in this order all ways
     # into a junction are known before it is left.
@@ -670,9 +671,9 @@ def fewest_frames(
         last = chains.target == slots.num_words[chains.utterance]
         ends = at[junctions.number(chains.utterance, chains.source)[last]]
         np.minimum.at(result, chains.utterance[last], ends)
-        if detours.skip_score is None:
+        if detours.deletion_score is None:
             break
-    # Where all units may be left out, something else has to be there, or one of them.
-    anything = layout.silence or detours.filler_score is not None
+    # Where all units may be deleted, something else has to be there, or one of them.
+    anything = layout.silence or detours.insertion_score is not None
     alone = 1 if anything else int(states.min())
     return np.where(result == 0, alone, result).astype(np.int64)

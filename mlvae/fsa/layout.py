@@ -13,25 +13,25 @@ import numpy as np
 import torch
 
 from .checks import UINT16_MAX, checked_bool, checked_int
-from .topology import FILLER, Columns, Topology, find_topology
+from .topology import INSERTION, Columns, Topology, find_topology
 
 #: Values of the arc attribute ``kind`` and, by name, of ``UnitSpan.kind``.
-KIND_NAMES = ("unit", "silence", "filler")
-KIND_UNIT, KIND_SILENCE, KIND_FILLER = range(3)
+KIND_NAMES = ("unit", "silence", "insertion")
+KIND_UNIT, KIND_SILENCE, KIND_INSERTION = range(3)
 
-#: The slots that an arc leaves out, the last one first: as many as may be left out in a row.
-SKIPPED_ATTRIBUTES = ("skipped_pos", "skipped_before_pos")
+#: The slots that an arc deletes, the last one first: as many as may be deleted in a row.
+DELETED_ATTRIBUTES = ("deleted_pos", "deleted_before_pos")
 #: Arc attributes of every graph, all int32; they survive intersection and shortest path.
 ARC_ATTRIBUTES = (
     "unit_pos",
     "word_pos",
     "unit",
-    "heard",
+    "perceived",
     "kind",
     "is_start",
     "is_mispronounced",
-    "num_skipped",
-    *SKIPPED_ATTRIBUTES,
+    "num_deleted",
+    *DELETED_ATTRIBUTES,
 )
 
 
@@ -48,8 +48,8 @@ class ColumnLayout:
     ``start(u, 1)``        frame starts u in place of another unit    ``substitution``
     ``column(0, 0, u)``    frame starts "not u"                       ``ml``
     ``column(0, 1, u)``    frame goes on in "not u"                   ``ml``
-    ``column(-1, 0)``      frame starts a sound that has no unit      with filler
-    ``column(-1, 1)``      frame goes on in it                        with filler
+    ``column(-1, 0)``      frame starts a sound that has no unit      with insertions
+    ``column(-1, 1)``      frame goes on in it                        with insertions
     =====================  =========================================  =======================
 
     Column 0 is never a unit, so that no unit's label is k2's epsilon.
@@ -59,7 +59,7 @@ class ColumnLayout:
         states_per_unit: left-to-right states S of a unit; "not u" always has one.
         topology: what a unit can be; its name is taken, too.
         silence: whether the posteriors have a silence column.
-        filler: whether there may be sounds between units.
+        insertions: whether there may be sounds between units.
 
     Raises:
         ValueError: a value is of the wrong type or out of range, or there are more columns than k2
@@ -70,14 +70,14 @@ class ColumnLayout:
     states_per_unit: int
     topology: Topology
     silence: bool
-    filler: bool = False
+    insertions: bool = False
 
     def __post_init__(self) -> None:
         # Whatever numpy or torch has as integers becomes int, so that equal layouts look alike.
         for name in ("num_units", "states_per_unit"):
             object.__setattr__(self, name, checked_int(getattr(self, name), name, 1))
         object.__setattr__(self, "topology", find_topology(self.topology))
-        for name in ("silence", "filler"):
+        for name in ("silence", "insertions"):
             object.__setattr__(self, name, checked_bool(getattr(self, name), name))
         # k2 adds one, for the label -1 of final arcs.
         if self.num_columns > UINT16_MAX:
@@ -99,12 +99,12 @@ class ColumnLayout:
     @property
     def has_mismatch(self) -> bool:
         """Whether anything may be mispronounced, so that q(pi) plays a part."""
-        return self.topology.has_mismatch or self.filler
+        return self.topology.has_mismatch or self.insertions
 
     @property
     def columns(self) -> tuple[Columns, ...]:
-        """What comes after the columns of units: the topology's, then those of fillers."""
-        return (*self.topology.columns, *[FILLER] * self.filler)
+        """What comes after the columns of units: the topology's, then those of insertions."""
+        return (*self.topology.columns, *[INSERTION] * self.insertions)
 
     @property
     def num_columns(self) -> int:
@@ -137,7 +137,7 @@ class ColumnLayout:
         return end
 
     def column_of_label(self, label: torch.Tensor) -> torch.Tensor:
-        """Posterior column behind each emission column, int64; -1 for "not a unit" and fillers."""
+        """Posterior column behind each emission column, int64; -1 for "not u" and insertions."""
         block, unit = (
             torch.div(label - self.start(0), self.num_units, rounding_mode="floor"),
             (label - self.start(0)) % self.num_units,
@@ -156,6 +156,7 @@ class ColumnLayout:
             self.states_per_unit,
             self.topology.name,
             self.silence,
-            self.filler,
+            self.insertions,
+            self.num_columns,  # two topologies of one's own may have one name
         )
         return zlib.crc32(repr(fields).encode()) & 0x7FFFFFFF

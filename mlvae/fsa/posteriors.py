@@ -1,7 +1,7 @@
 """Posteriors of units, words and boundaries: sums over all paths of a lattice.
 
 Units of one word are not independent: the probabilities of its units must not be multiplied. A
-word's probability is that of all paths on which one of its units is mispronounced or left out, or
+word's probability is that of all paths on which one of its units is mispronounced or deleted, or
 one minus that of the paths on which none is.
 """
 
@@ -16,7 +16,7 @@ import torch
 
 from .checks import checked_beam, checked_bool, checked_integers, listed, shown
 from .emissions import Emissions
-from .layout import ARC_ATTRIBUTES, SKIPPED_ATTRIBUTES
+from .layout import ARC_ATTRIBUTES, DELETED_ATTRIBUTES
 from .search import (
     POSTERIOR_BEAM,
     arc_row_splits,
@@ -39,14 +39,14 @@ class UnitPosteriors:
         unit: int64 (n,), the canonical unit of each slot.
         word: int64 (n,), its word.
         used: (n,), P(the slot's pronunciation is the one spoken); 1 without alternatives. A word
-            that is left out altogether counts once for each of its pronunciations.
+            that is deleted altogether counts once for each of its pronunciations.
         mispronounced: (n,), P(used and mispronounced); divide by ``used`` for the conditional.
-        deleted: (n,), P(used and left out); 0 without skip arcs. It is no part of
+        deleted: (n,), P(used and deleted); 0 without deletion arcs. It is no part of
             ``mispronounced``.
-        heard: (n, N), P(used and spoken as that unit); rows sum to ``used`` minus ``deleted``, and
-            for topology ``ml`` to less, as its mispronounced branch cannot say what was spoken.
+        perceived: (n, N), P(used and spoken as that unit); rows sum to ``used`` minus ``deleted``,
+            and for topology ``ml`` to less, as its mispronounced branch cannot say what was spoken.
         occupancy: (T, n) on request, P(frame belongs to slot); rows sum to 1 minus P(silence) and
-            P(filler).
+            P(insertion).
         frame_mispronounced: (T,) on request, P(frame belongs to a mispronounced unit).
     """
 
@@ -55,7 +55,7 @@ class UnitPosteriors:
     used: torch.Tensor
     mispronounced: torch.Tensor
     deleted: torch.Tensor
-    heard: torch.Tensor
+    perceived: torch.Tensor
     occupancy: torch.Tensor | None = None
     frame_mispronounced: torch.Tensor | None = None
 
@@ -106,7 +106,7 @@ def word_posteriors(
     words: Sequence[Sequence[int]] | None = None,
     output_beam: float = POSTERIOR_BEAM,
 ) -> list[torch.Tensor]:
-    """P(some unit of the word was mispronounced or left out), for every word.
+    """P(some unit of the word was mispronounced or deleted), for every word.
 
     With alternative pronunciations it is P(no pronunciation of the word was spoken as it is). The
     time grows with the largest number of words: one forward pass over the lattice for each.
@@ -143,7 +143,7 @@ def word_posteriors(
     return results
 
 
-def expected_edges(
+def expected_boundaries(
     graphs: k2.Fsa, emissions: Emissions, output_beam: float = POSTERIOR_BEAM
 ) -> list[torch.Tensor]:
     """Posterior means of the start and the end of every unit, given that it is spoken.
@@ -240,22 +240,22 @@ def _unit_posteriors(
         zeros = torch.zeros(num_slots, dtype=torch.float64)
         return zeros.index_add(0, slot[kept], weight[kept])
 
-    # Each path enters a slot once, through one start arc, or leaves it out on one arc. These are a
+    # Each path enters a slot once, through one start arc, or deletes it on one arc. These are a
     # small part of a lattice.
-    some = ((attribute["is_start"] != 0) | (attribute["num_skipped"] != 0))[graph_arc]
+    some = ((attribute["is_start"] != 0) | (attribute["num_deleted"] != 0))[graph_arc]
     here, entering = graph_arc[some], weight[some]
-    slot, heard = attribute["unit_pos"][here], attribute["heard"][here]
-    deleted = sum(total(attribute[name][here], entering) for name in SKIPPED_ATTRIBUTES)
-    known = (slot >= 0) & (heard >= 0)
+    slot, perceived = attribute["unit_pos"][here], attribute["perceived"][here]
+    deleted = sum(total(attribute[name][here], entering) for name in DELETED_ATTRIBUTES)
+    known = (slot >= 0) & (perceived >= 0)
     by_unit = torch.zeros(num_slots * num_units, dtype=torch.float64)
-    by_unit.index_add_(0, slot[known] * num_units + heard[known], entering[known])
+    by_unit.index_add_(0, slot[known] * num_units + perceived[known], entering[known])
     result = UnitPosteriors(
         unit=unit,
         word=word,
         used=total(slot, entering) + deleted,
         mispronounced=total(slot, entering * attribute["is_mispronounced"][here]),
         deleted=deleted,
-        heard=by_unit.view(num_slots, num_units),
+        perceived=by_unit.view(num_slots, num_units),
     )
     if num_frames is not None:
         # Column 0 takes the arcs of no slot, and the last row final arcs.
@@ -289,13 +289,13 @@ def _broken_words(
     """What each graph arc says of words.
 
     Returns:
-        int64 (1 + MAX_SKIPS, num_arcs) on CPU: the words that are not right on a path with this
+        int64 (1 + MAX_DELETIONS, num_arcs) on CPU: the words that are not right on a path with this
         arc, -1 for none; and by utterance the number of words.
     """
-    used = ("unit_pos", "is_mispronounced", *SKIPPED_ATTRIBUTES)
-    slot, wrong, *skipped = (getattr(graphs, name).cpu().long() for name in used)
+    used = ("unit_pos", "is_mispronounced", *DELETED_ATTRIBUTES)
+    slot, wrong, *deleted = (getattr(graphs, name).cpu().long() for name in used)
     none = torch.full_like(slot, -1)
-    slots = torch.stack([torch.where(wrong == 1, slot, none), *skipped])
+    slots = torch.stack([torch.where(wrong == 1, slot, none), *deleted])
     broken = torch.full_like(slots, -1)
     splits = arc_row_splits(graphs).tolist()
     if words is not None:

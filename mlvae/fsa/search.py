@@ -107,8 +107,8 @@ def best_columns(graphs: k2.Fsa, emissions: Emissions) -> torch.Tensor:
 
     Returns:
         int64 (B, max(num_frames)) on CPU, in the caller's order: ``unit * states_per_unit +
-        state`` of the unit that was heard, or ``num_units * states_per_unit`` for silence; -1 where
-        the path cannot say what was spoken (the mispronounced branch of topology ``ml``, fillers),
+        state`` of the perceived unit, or ``num_units * states_per_unit`` for silence; -1 where the
+        path cannot say what was spoken (the mispronounced branch of topology ``ml``, insertions),
         in padding, and throughout utterances that :func:`best_path` has no spans for.
 
     Raises:
@@ -190,7 +190,7 @@ def read_paths(paths: Paths, graphs: k2.Fsa, graph_of: list[int]) -> list[list[U
         attributes={name: getattr(graphs, name).cpu().numpy() for name in ARC_ATTRIBUTES},
     )
     slots = []
-    if arcs["num_skipped"].any():
+    if arcs["num_deleted"].any():
         tables = slot_tables(graphs)
         slots = [tuple(column.numpy() for column in tables[index]) for index in graph_of]
     return spans_of_paths(arcs, len(graph_of), slots)
@@ -811,7 +811,7 @@ def open_ended(graph: k2.Fsa) -> k2.Fsa:
     """A graph that may also end before each of its units: what follows was not spoken yet.
 
     Args:
-        graph: FsaVec of one utterance by ``MlFsaCompiler.compile``, of a compiler without skips.
+        graph: FsaVec of one utterance by ``MlFsaCompiler.compile``, without deletions.
 
     Returns:
         An FsaVec of one FSA with the same states and attributes, and a final arc without a score

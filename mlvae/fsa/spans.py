@@ -9,27 +9,27 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .layout import KIND_NAMES, KIND_UNIT, SKIPPED_ATTRIBUTES
+from .layout import DELETED_ATTRIBUTES, KIND_NAMES, KIND_UNIT
 from .topology import NONE
 
 
 class UnitSpan(NamedTuple):
-    """A stretch of frames that a best path gives to one unit, to silence or to a filler.
+    """A stretch of frames that a best path gives to one unit, to silence or to an insertion.
 
     The spans of an utterance tile it. Exactly one span of kind ``unit`` stands for each unit of the
-    pronunciation that the path chose, in order; those left out have no length.
+    pronunciation that the path chose, in order; deleted ones have no length.
 
     Attributes:
         position: index of the unit in the chosen unit sequence, from 0; -1 for silence and
-            fillers, as are unit, heard, word and slot.
+            insertions, as are unit, perceived, word and slot.
         unit: the canonical unit.
         start: first frame, inclusive.
         end: end frame, exclusive.
-        kind: ``unit``, ``silence`` or ``filler``.
+        kind: ``unit``, ``silence`` or ``insertion``.
         mispronounced: whether the path says that something else was spoken, or nothing.
-        heard: what was spoken; equal to ``unit`` where correct, -1 where the topology cannot say,
-            and for a unit that was left out.
-        score: natural-log score of the path over these frames. What leaving units out costs is
+        perceived: what was spoken; equal to ``unit`` where correct, -1 where the topology cannot
+            say, and for a deletion.
+        score: natural-log score of the path over these frames. What deletions cost is
             part of the span that follows them, or of the last of them at the end, so that the sum
             over spans is the score of the path.
         word: index of the word; equal to ``position`` for plain unit lists.
@@ -43,14 +43,14 @@ class UnitSpan(NamedTuple):
     end: int
     kind: str
     mispronounced: bool
-    heard: int
+    perceived: int
     score: float
     word: int
     slot: int
 
     @property
-    def is_deleted(self) -> bool:
-        """Whether the unit was left out: it has no length, and lies where it would have been."""
+    def is_deletion(self) -> bool:
+        """Whether the unit is deleted: it has no length, and lies where it would have been."""
         return self.kind == "unit" and self.start == self.end
 
 
@@ -64,7 +64,8 @@ class PathArcs:
         score: float.
         graph_arc: int64, the arc of the graphs behind each.
         attributes: of the arcs of the graphs, integer arrays by name: unit_pos, word_pos, unit,
-            heard, kind, is_start, is_mispronounced, num_skipped, skipped_pos, skipped_before_pos.
+            perceived, kind, is_start, is_mispronounced, num_deleted, deleted_pos and
+            deleted_before_pos.
     """
 
     path: np.ndarray
@@ -86,7 +87,7 @@ def spans_of_paths(
     Args:
         arcs: the paths.
         num_paths: length of the result; paths without arcs give an empty list.
-        slots: of each path's graph, unit and word of each slot; only read where units are left out.
+        slots: of each path's graph, unit and word of each slot; only read if there are deletions.
 
     Returns:
         One list of spans a path.
@@ -98,7 +99,7 @@ def spans_of_paths(
     opens[0] = True
     opens[1:] = arcs.path[1:] != arcs.path[:-1]
     # A span begins with a path, with a start, and where the kind changes, as it does on the final
-    # arc; what the final arc begins is only there for the units left out before it.
+    # arc; what the final arc begins is only there for the deletions before it.
     begins = opens | (arcs["is_start"] != 0)
     begins[1:] |= kind[1:] != kind[:-1]
     first = np.flatnonzero(begins)
@@ -110,10 +111,10 @@ def spans_of_paths(
     columns["score"] = np.add.reduceat(arcs.score.astype(np.float64), first)
     is_final = is_final[first]
     if arcs.score[arcs.label == -1].any():
-        # Where a caller gave scores to final arcs that leave nothing out.
-        plain = np.flatnonzero(is_final & (columns["num_skipped"] == 0))
+        # Where a caller gave scores to final arcs without deletions.
+        plain = np.flatnonzero(is_final & (columns["num_deleted"] == 0))
         columns["score"][plain - 1] += columns["score"][plain]
-    if columns["num_skipped"].any():
+    if columns["num_deleted"].any():
         columns = _with_deletions(columns, is_final, slots)
     else:
         columns = {name: values[~is_final] for name, values in columns.items()}
@@ -136,21 +137,21 @@ def _with_deletions(
     is_final: np.ndarray,
     slots: Sequence[tuple[np.ndarray, np.ndarray]],
 ) -> dict[str, np.ndarray]:
-    """Columns of spans with rows for units left out before each, and without those of final arcs.
+    """Columns of spans with rows for the deletions before each, and without those of final arcs.
 
     Args:
         columns: (n,) each, of spans and final arcs.
         is_final: (n,), which are final arcs.
         slots: as in :func:`spans_of_paths`.
     """
-    count = columns["num_skipped"]
+    count = columns["num_deleted"]
     size = count + ~is_final
     row = np.repeat(np.arange(len(size)), size)
     place = np.arange(len(row)) - (np.cumsum(size) - size)[row]
-    # The last unit left out has 1, the one before it 2, and the span that follows 0 or less.
+    # The last deleted unit has 1, the one before it 2, and the span that follows 0 or less.
     back = count[row] - place
     gone = back > 0
-    slot = np.stack([columns[name] for name in SKIPPED_ATTRIBUTES])[back[gone] - 1, row[gone]]
+    slot = np.stack([columns[name] for name in DELETED_ATTRIBUTES])[back[gone] - 1, row[gone]]
     result = {name: values[row] for name, values in columns.items()}
     sizes = [len(unit) for unit, _ in slots]
     index = (np.cumsum(sizes) - sizes)[result["path"][gone]] + slot
@@ -160,7 +161,7 @@ def _with_deletions(
         unit[index],
         word[index],
     )
-    result["kind"][gone], result["heard"][gone] = KIND_UNIT, NONE
+    result["kind"][gone], result["perceived"][gone] = KIND_UNIT, NONE
     result["is_mispronounced"][gone] = 1
     result["end"][gone] = result["start"][gone]
     # What it costs goes to the span that follows, or to the last unit at the end.
@@ -171,10 +172,10 @@ def _with_deletions(
 _SPAN_ATTRIBUTES = (
     "kind",
     "unit",
-    "heard",
+    "perceived",
     "is_mispronounced",
     "word_pos",
     "unit_pos",
-    "num_skipped",
-    *SKIPPED_ATTRIBUTES,
+    "num_deleted",
+    *DELETED_ATTRIBUTES,
 )

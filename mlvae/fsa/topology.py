@@ -21,7 +21,7 @@ from .checks import checked_choice, checked_floats, checked_int, listed, shown
 if TYPE_CHECKING:
     from .layout import ColumnLayout
 
-#: Value of the arc attributes unit, heard, unit_pos and word_pos where none applies.
+#: Value of the arc attributes unit, perceived, unit_pos and word_pos where none applies.
 NONE = -1
 
 #: Floor of 1 - q(c): a saturated estimator must not make a mispronunciation impossible.
@@ -62,7 +62,7 @@ class UnitBranches:
 
     Attributes:
         begin, count: (N,), where the branches of a unit lie in the other arrays, which are (n,).
-        heard: what a branch says was spoken; -1 for "something else".
+        perceived: what a branch says was spoken; -1 for "something else".
         mispronounced: bool.
         num_states: left-to-right states.
         score: natural-log score of choosing the branch, float32.
@@ -72,7 +72,7 @@ class UnitBranches:
 
     begin: np.ndarray
     count: np.ndarray
-    heard: np.ndarray
+    perceived: np.ndarray
     mispronounced: np.ndarray
     num_states: np.ndarray
     score: np.ndarray
@@ -187,7 +187,7 @@ def log_sum_of_all(log_probs: torch.Tensor, num_units: int) -> torch.Tensor:
 
 
 #: A sound that belongs to no unit, with topologies of every kind.
-FILLER = Columns(log_sum_of_all, (Term.START_MISPRONOUNCED, Term.HOLD), per_unit=False)
+INSERTION = Columns(log_sum_of_all, (Term.START_MISPRONOUNCED, Term.HOLD), per_unit=False)
 
 
 def _single(layout: ColumnLayout, competitors: np.ndarray | None) -> UnitBranches:
@@ -195,7 +195,7 @@ def _single(layout: ColumnLayout, competitors: np.ndarray | None) -> UnitBranche
     return UnitBranches(
         begin=every,
         count=np.ones_like(every),
-        heard=every,
+        perceived=every,
         mispronounced=np.zeros(len(every), dtype=bool),
         num_states=np.full(len(every), layout.states_per_unit),
         score=np.zeros(len(every), dtype=np.float32),
@@ -206,15 +206,15 @@ def _single(layout: ColumnLayout, competitors: np.ndarray | None) -> UnitBranche
 
 def _ml(layout: ColumnLayout, competitors: np.ndarray | None) -> UnitBranches:
     every = np.arange(layout.num_units)
-    heard = np.stack([np.full(len(every), NONE), every], axis=1).reshape(-1)
-    hold = layout.holds(heard)
+    perceived = np.stack([np.full(len(every), NONE), every], axis=1).reshape(-1)
+    hold = layout.holds(perceived)
     # "Something else" has one state.
     hold[::2] = NONE
     hold[::2, 0] = layout.column(0, 1, every)
     return UnitBranches(
         begin=2 * every,
         count=np.full(len(every), 2),
-        heard=heard,
+        perceived=perceived,
         mispronounced=np.tile([True, False], len(every)),
         num_states=np.tile([1, layout.states_per_unit], len(every)),
         score=np.zeros(2 * len(every), dtype=np.float32),
@@ -229,22 +229,22 @@ def _substitution(layout: ColumnLayout, competitors: np.ndarray | None) -> UnitB
     count = possible.sum(1)
     unit = np.repeat(np.arange(num_units), count)
     # Competitors in order, the unit itself last.
-    heard = np.concatenate(
+    perceived = np.concatenate(
         [
             np.append(np.flatnonzero(row & (np.arange(num_units) != u)), u)
             for u, row in enumerate(possible)
         ]
     )
-    wrong = heard != unit
+    wrong = perceived != unit
     return UnitBranches(
         begin=np.cumsum(count) - count,
         count=count,
-        heard=heard,
+        perceived=perceived,
         mispronounced=wrong,
-        num_states=np.full(len(heard), layout.states_per_unit),
-        score=np.where(wrong, competitors[unit, heard], 0.0).astype(np.float32),
-        start=layout.start(heard, wrong.astype(np.int64)),
-        hold=layout.holds(heard),
+        num_states=np.full(len(perceived), layout.states_per_unit),
+        score=np.where(wrong, competitors[unit, perceived], 0.0).astype(np.float32),
+        start=layout.start(perceived, wrong.astype(np.int64)),
+        hold=layout.holds(perceived),
     )
 
 
@@ -303,7 +303,7 @@ def read_competitors(
         reason = "holds NaN" if np.isnan(total[unit]) else f"sums to {total[unit]:.4g}, above 1"
         raise ValueError(
             f"competitors: the row of unit {unit} {reason}; "
-            "log p(heard | canonical, mispronounced) is wanted"
+            "log p(perceived | canonical, mispronounced) is wanted"
         )
     return table
 

@@ -76,8 +76,8 @@ class MlVae(nn.Module):
         self.generator = SpeechGenerator(num_features, num_units + int(silence), config.generator)
         #: log p(c), frequency of each state (and silence) in the frames of the training alignment.
         self.register_buffer("log_prior", torch.zeros(outputs))
-        #: log p(pi = 0) and log p(pi = 1) a unit, and log p(heard | canonical, pi = 1): what the
-        #: E-step found in the training set, where training estimates them.
+        #: log p(pi = 0) and log p(pi = 1) a unit, and log p(perceived | canonical, pi = 1): what
+        #: the E-step found in the training set, where training estimates them.
         self.register_buffer("log_correctness", torch.tensor([0.85, 0.15]).log())
         uniform = torch.full((num_units, num_units), 1.0 / max(num_units - 1, 1)).log()
         self.register_buffer("log_confusion", uniform.fill_diagonal_(-math.inf))

@@ -17,7 +17,7 @@ from tests.em.test_estep import NUM_UNITS, GivenFeatures, random_cuts, stand_in
 from tests.em.tiny import CPU, TABLE, spoken_cuts, unit_spans
 from tests.em.trainers import CONFIG, assert_same_files, figures, make_trainer
 
-FEW = Decoding(acoustic_scale=0.3, competitors=2, skip=True)
+FEW = Decoding(acoustic_scale=0.3, competitors=2, deletions=True)
 SEARCHED = replace(CONFIG, topology="substitution", estimate_after=1, decoding=FEW)
 
 
@@ -43,7 +43,7 @@ def test_the_acceptor_has_the_paths_that_decoding_names():
 
     def heard(decoding: Decoding) -> set[tuple[int, int]]:
         graphs = search_compiler(model, "substitution", decoding).compile(units)
-        pairs = zip(graphs.unit.tolist(), graphs.heard.tolist(), graphs.is_start.tolist())
+        pairs = zip(graphs.unit.tolist(), graphs.perceived.tolist(), graphs.is_start.tolist())
         return {(unit, other) for unit, other, start in pairs if start == 1}
 
     assert len(heard(Decoding())) == 3 * NUM_UNITS
@@ -53,9 +53,9 @@ def test_the_acceptor_has_the_paths_that_decoding_names():
     few = heard(Decoding(competitors=1))
     assert few == {(0, 0), (1, 1), (2, 2), (0, 1), (1, 3), (2, 0)}
     graphs = search_compiler(model, "substitution").compile(units)
-    assert not (graphs.num_skipped > 0).any()
-    graphs = search_compiler(model, "ml", Decoding(skip=True)).compile(units)
-    assert (graphs.num_skipped > 0).any()
+    assert not (graphs.num_deleted > 0).any()
+    graphs = search_compiler(model, "ml", Decoding(deletions=True)).compile(units)
+    assert (graphs.num_deleted > 0).any()
 
 
 def test_competitors_are_what_the_estimator_takes_units_for():
@@ -82,7 +82,7 @@ def test_a_prior_divides_the_pseudo_counts():
     prior = table_of([0, 0.75, 0.25], [0.5, 0, 0.5], [1.0, 0, 0])
     _, confusion = estimate_confusions({}, 3, log_prior=prior)
     torch.testing.assert_close(confusion.exp(), prior.exp())
-    heard = unit_spans([0], [0, 4], wrong=(0,))[0]._replace(heard=2)
+    heard = unit_spans([0], [0, 4], wrong=(0,))[0]._replace(perceived=2)
     _, confusion = estimate_confusions({"x": [heard]}, 3, log_prior=prior)
     torch.testing.assert_close(confusion[0].exp(), torch.tensor([0, 1.5 / 3, 1.5 / 3]))
 
@@ -112,7 +112,7 @@ def test_training_ranks_them_before_it_searches(tmp_path, monkeypatch):
     ("settings", "message"),
     [
         ({"topology": "ml", "decoding": Decoding(competitors=2)}, "competitors go with topology"),
-        ({"topology": "separate", "decoding": Decoding(skip=True)}, "cannot leave units out"),
+        ({"topology": "separate", "decoding": Decoding(deletions=True)}, "has no deletions"),
         ({"algorithm": "joint", "decoding": FEW}, "joint has no E-step to rank competitors by"),
     ],
 )
@@ -121,7 +121,9 @@ def test_what_does_not_go_together_is_refused(settings, message):
         replace(CONFIG, **{"topology": "substitution", **settings})
 
 
-@pytest.mark.parametrize("settings", [{"skip_rate": 0.0}, {"skip_rate": 1.0}, {"competitors": -1}])
+@pytest.mark.parametrize(
+    "settings", [{"deletion_rate": 0.0}, {"deletion_rate": 1.0}, {"competitors": -1}]
+)
 def test_numbers_out_of_range_are_refused(settings):
     with pytest.raises(ValueError, match=next(iter(settings))):
         Decoding(**settings)

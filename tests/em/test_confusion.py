@@ -12,8 +12,8 @@ from mlvae.em.confusion import estimate_confusions
 from mlvae.fsa import UnitSpan
 
 
-def span(kind: str, unit: int, heard: int, is_deleted: bool = False) -> UnitSpan:
-    end = 3 if is_deleted else 5
+def span(kind: str, unit: int, heard: int, is_deletion: bool = False) -> UnitSpan:
+    end = 3 if is_deletion else 5
     return UnitSpan(0, unit, 3, end, kind, kind == "unit" and heard != unit, heard, -1.0, 0, 0)
 
 
@@ -24,7 +24,7 @@ def drawn_spans(draw):
     unit = st.integers(0, num_units - 1)
     spoken = st.builds(span, st.just("unit"), unit, st.one_of(unit, st.just(-1)))
     left_out = st.builds(span, st.just("unit"), unit, st.just(-1), st.just(True))
-    other = st.builds(span, st.sampled_from(["silence", "filler"]), st.just(-1), st.just(-1))
+    other = st.builds(span, st.sampled_from(["silence", "insertion"]), st.just(-1), st.just(-1))
     utterance = st.lists(st.one_of(spoken, left_out, other), max_size=10)
     return num_units, draw(st.dictionaries(st.text("ab1", max_size=3), utterance, max_size=6))
 
@@ -34,7 +34,7 @@ def drawn_spans(draw):
 def test_against_a_plain_count(drawn, worth, prior_rate):
     num_units, spans = drawn
     every = [s for utterance in spans.values() for s in utterance if s.kind == "unit"]
-    units = [s for s in every if not s.is_deleted]  # the others have a rate of their own
+    units = [s for s in every if not s.is_deletion]  # the others have a rate of their own
     wrong = [s for s in units if s.mispronounced]
     correctness, confusion = estimate_confusions(spans, num_units, worth, float(prior_rate), 1.0)
     rate = (worth * prior_rate + len(wrong)) / (worth + len(units))
@@ -42,7 +42,7 @@ def test_against_a_plain_count(drawn, worth, prior_rate):
     torch.testing.assert_close(correctness.exp(), expected)
     assert correctness.dtype == confusion.dtype == torch.float32
     for unit in range(num_units):
-        heard = [s.heard for s in wrong if s.unit == unit and s.heard >= 0]
+        heard = [s.perceived for s in wrong if s.unit == unit and s.perceived >= 0]
         for other in range(num_units):
             if other == unit:
                 assert confusion[unit, other] == -math.inf

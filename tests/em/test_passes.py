@@ -36,7 +36,7 @@ CONFIGS = {
     "reinforce": replace(SMALL, algorithm="reinforce"),
     "joint": replace(SMALL, algorithm="joint", final_learning_rate=1e-3),
     "relabelling": replace(
-        SUB, estimate_after=1, decoding=Decoding(acoustic_scale=0.5, competitors=2, skip=True)
+        SUB, estimate_after=1, decoding=Decoding(acoustic_scale=0.5, competitors=2, deletions=True)
     ),
 }
 

@@ -57,7 +57,7 @@ def test_targets_become_what_was_said_and_rate_and_table_approach_the_truth(tmp_
     history = trainer.fit()["history"]
 
     pairs = [
-        (span.unit, span.heard, true)
+        (span.unit, span.perceived, true)
         for name, units in said.items()
         for span, true in zip(trainer.algorithm.targets[name], units)
     ]
@@ -69,7 +69,7 @@ def test_targets_become_what_was_said_and_rate_and_table_approach_the_truth(tmp_
 
     true_spans = {
         name: [
-            span._replace(heard=true, mispronounced=span.unit != true)
+            span._replace(perceived=true, mispronounced=span.unit != true)
             for span, true in zip(trainer.algorithm.aligned[name], units)
         ]
         for name, units in said.items()
@@ -88,7 +88,7 @@ def test_targets_become_what_was_said_and_rate_and_table_approach_the_truth(tmp_
     counts = torch.ones(2 * len(TABLE))
     for spans in trainer.algorithm.targets.values():
         for span in spans:
-            counts[2 * span.heard : 2 * span.heard + 2] += (span.end - span.start) / 2
+            counts[2 * span.perceived : 2 * span.perceived + 2] += (span.end - span.start) / 2
     torch.testing.assert_close(trainer.model.log_prior.exp(), counts / counts.sum())
 
 
@@ -193,7 +193,9 @@ def test_a_finished_run_still_has_its_targets(cuts, tmp_path, undisturbed):
     assert trainer.fit() == expected
     assert trainer.algorithm.targets.keys() == trainer.algorithm.aligned.keys()
     changed = [
-        span.heard != span.unit for spans in trainer.algorithm.targets.values() for span in spans
+        span.perceived != span.unit
+        for spans in trainer.algorithm.targets.values()
+        for span in spans
     ]
     assert 0 < sum(changed) < len(changed)
 

@@ -83,13 +83,13 @@ def num_different(spans, others) -> int:
 @pytest.mark.parametrize("in_words", [False, True])
 @pytest.mark.parametrize("silence", [False, True])
 @pytest.mark.parametrize(
-    ("topology", "skip"),
+    ("topology", "deletions"),
     [("ml", False), ("ml", True), ("substitution", False), ("substitution", True), ("separate", 0)],
 )
-def test_stretches_answer_as_the_whole_does(models, topology, skip, silence, in_words):
+def test_stretches_answer_as_the_whole_does(models, topology, deletions, silence, in_words):
     pause_rate = 0.1 if silence else 0.0
     cut = page("page", 150, 7, 0.15, pause_rate=pause_rate, in_words=in_words)[0]
-    model, decoding = models[silence], Decoding(0.5, skip=bool(skip))
+    model, decoding = models[silence], Decoding(0.5, deletions=bool(deletions))
     whole, is_long = search(cut, model, topology, decoding, 10**9)
     assert not is_long
     parts, is_long = search(cut, model, topology, decoding, CELLS[topology])
@@ -97,7 +97,7 @@ def test_stretches_answer_as_the_whole_does(models, topology, skip, silence, in_
     assert without_score(parts.spans) == without_score(whole.spans)
     for name in ("unit", "word"):
         assert torch.equal(getattr(parts.posteriors, name), getattr(whole.posteriors, name))
-    for name in ("used", "mispronounced", "deleted", "heard"):
+    for name in ("used", "mispronounced", "deleted", "perceived"):
         mine, theirs = getattr(parts.posteriors, name), getattr(whole.posteriors, name)
         assert mine.shape == theirs.shape
         # Ambiguous places hang together over more than the margins of these small stretches.
@@ -107,7 +107,7 @@ def test_stretches_answer_as_the_whole_does(models, topology, skip, silence, in_
     assert (parts.words is None) == (whole.words is None) == (not with_words)
     if with_words:
         assert (parts.words - whole.words).abs().mean() < 1e-2
-    assert parts.can_skip == whole.can_skip == skip
+    assert parts.can_skip == whole.can_skip == deletions
 
 
 def test_the_score_is_that_of_the_path(models):

@@ -164,7 +164,9 @@ def best_paths(draw):
     """Spans as best paths over plain lists of units have them."""
     spans: list[UnitSpan] = []
     start = place = 0
-    for kind in draw(st.lists(st.sampled_from(["unit", "silence", "filler", "out"]), max_size=6)):
+    for kind in draw(
+        st.lists(st.sampled_from(["unit", "silence", "insertion", "out"]), max_size=6)
+    ):
         end = start if kind == "out" else start + draw(st.integers(1, 40))
         score = draw(st.floats(-50, 50))
         if kind in ("unit", "out"):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class Segment(NamedTuple):
-    """Frames ``start`` to ``end`` (exclusive) of one unit, one silence or one filler.
+    """Frames ``start`` to ``end`` (exclusive) of one unit, one silence or one insertion.
 
     A unit that was left out has no frames; its score is what that costs.
     """
@@ -22,7 +22,7 @@ class Segment(NamedTuple):
     kind: str
     unit: int
     wrong: bool
-    heard: int
+    perceived: int
     start: int
     end: int
     word: int
@@ -60,9 +60,9 @@ class Model:
     posteriors: list[list[float]]
     has_silence: bool = False
     topology: str = "ml"
-    confusion: list[list[float]] | None = None  # log p(heard | unit, mispronounced)
-    skip_rate: float | None = None
-    filler_rate: float | None = None
+    confusion: list[list[float]] | None = None  # log p(perceived | unit, mispronounced)
+    deletion_rate: float | None = None
+    insertion_rate: float | None = None
     prior: list[float] | None = None
     boundary: list[list[float]] | None = None
     correctness: list[list[float]] | None = None
@@ -148,11 +148,11 @@ def number_slots(words: list[list[list[int]]]) -> list[list[list[Place]]]:
 
 
 def hypotheses(words: list[list[list[int]]], num_frames: int, model: Model) -> list[Hypothesis]:
-    """Every hypothesis: pronunciations, silences, fillers, deletions, durations, branches, states.
+    """Every hypothesis: pronunciations, silences, insertions, deletions, durations and states.
 
-    A silence or filler next to units that are left out is the same wherever it stands among them:
-    it counts once, as early as it may stand. An alternative pronunciation that is left out
-    altogether is one hypothesis a pronunciation.
+    A silence or insertion next to deleted units is the same wherever it stands among them: it
+    counts once, as early as it may stand. An alternative pronunciation that is deleted altogether
+    is one hypothesis a pronunciation.
     """
     result = []
     for choice in itertools.product(*number_slots(words)):
@@ -192,8 +192,8 @@ class _Filling:
             edge = self._is_edge(index)
             result = self._at(index, frame, run, passed or edge)
             kinds = []
-            if self.model.filler_rate is not None and run == 0:
-                kinds.append("filler")
+            if self.model.insertion_rate is not None and run == 0:
+                kinds.append("insertion")
             if self.model.has_silence and edge and not passed:
                 kinds.append("silence")
             for kind in kinds:
@@ -202,7 +202,7 @@ class _Filling:
         return self.known[key]
 
     def _sound(self, index: int, frame: int, kind: str) -> list[tuple[Segment, ...]]:
-        """Ways that begin with a silence or a filler, at the point before a place."""
+        """Ways that begin with a silence or an insertion, at the point before a place."""
         model, result = self.model, []
         for end in range(frame + 1, self.num_frames + 1):
             if kind == "silence":
@@ -210,10 +210,10 @@ class _Filling:
             else:
                 score = sum(model.any_unit(t) for t in range(frame, end))
                 score += model.transitions(frame, end) + model.log_pi(frame, wrong=True)
-                score += log_odds(model.filler_rate)
+                score += log_odds(model.insertion_rate)
             rests = list(self._at(index, end, 0, self._is_edge(index)))
-            if model.filler_rate is not None:
-                rests += self._sound(index, end, "filler")
+            if model.insertion_rate is not None:
+                rests += self._sound(index, end, "insertion")
             if model.has_silence and kind != "silence" and self._is_edge(index):
                 rests += self._sound(index, end, "silence")
             first = Segment(kind, -1, False, -1, frame, end, -1, -1, score)
@@ -227,11 +227,11 @@ class _Filling:
         place, result = self.places[index], []
         for end in range(frame + 1, self.num_frames + 1):
             rests = self._before(index + 1, end, 0, False)
-            for wrong, heard, score in _branches(place.unit, frame, end, self.model):
-                first = Segment("unit", place.unit, wrong, heard, frame, end, *place[1:], score)
+            for wrong, perceived, score in _branches(place.unit, frame, end, self.model):
+                first = Segment("unit", place.unit, wrong, perceived, frame, end, *place[1:], score)
                 result += [(first, *rest) for rest in rests]
-        if self.model.skip_rate is not None and run < 2:
-            score = log_odds(self.model.skip_rate)
+        if self.model.deletion_rate is not None and run < 2:
+            score = log_odds(self.model.deletion_rate)
             first = Segment("unit", place.unit, True, -1, frame, frame, *place[1:], score)
             rests = self._before(index + 1, frame, run + 1, passed)
             result += [(first, *rest) for rest in rests]
@@ -239,7 +239,7 @@ class _Filling:
 
 
 def _branches(unit: int, begin: int, end: int, model: Model):
-    """(wrong, heard, score) of each way to say ``unit`` in these frames."""
+    """(wrong, perceived, score) of each way to say ``unit`` in these frames."""
     frames = range(begin, end)
     transitions = model.transitions(begin, end)
     if model.topology == "single":
@@ -253,9 +253,9 @@ def _branches(unit: int, begin: int, end: int, model: Model):
                 spoken.append((other, wrong + prior))
     for cuts in itertools.combinations(range(begin + 1, end), model.states - 1):
         states = [sum(cut <= t for cut in cuts) for t in frames]
-        for heard, score in spoken:
-            acoustic = sum(model.correct(t, heard, state) for t, state in zip(frames, states))
-            yield heard != unit, heard, acoustic + transitions + score
+        for perceived, score in spoken:
+            acoustic = sum(model.correct(t, perceived, state) for t, state in zip(frames, states))
+            yield perceived != unit, perceived, acoustic + transitions + score
     if model.topology == "ml":
         acoustic = sum(model.mismatch(t, unit) for t in frames)
         yield True, -1, acoustic + transitions + wrong
@@ -263,14 +263,14 @@ def _branches(unit: int, begin: int, end: int, model: Model):
 
 @dataclass
 class Answer:
-    """Sums over all hypotheses; lists by slot, by slot and unit heard, by frame and slot."""
+    """Sums over all hypotheses; lists by slot, by slot and unit perceived, by frame and slot."""
 
     total: float
     best: float
     used: list[float]
     mispronounced: list[float]
     deleted: list[float]
-    heard: list[list[float]]
+    perceived: list[list[float]]
     occupancy: list[list[float]]
     frame_mispronounced: list[float]
 
@@ -286,7 +286,7 @@ def answer(hypotheses: list[Hypothesis], num_slots: int, num_frames: int, num_un
     total = log_sum([hypothesis.score for hypothesis in hypotheses])
     best = max((hypothesis.score for hypothesis in hypotheses), default=-math.inf)
     used, wrong, deleted = [0.0] * num_slots, [0.0] * num_slots, [0.0] * num_slots
-    heard = [[0.0] * num_units for _ in range(num_slots)]
+    perceived = [[0.0] * num_units for _ in range(num_slots)]
     occupancy = [[0.0] * num_slots for _ in range(num_frames)]
     frame_wrong = [0.0] * num_frames
     for hypothesis in hypotheses:
@@ -300,9 +300,9 @@ def answer(hypotheses: list[Hypothesis], num_slots: int, num_frames: int, num_un
                 deleted[segment.slot] += probability
                 continue
             wrong[segment.slot] += probability * segment.wrong
-            if segment.heard >= 0:
-                heard[segment.slot][segment.heard] += probability
+            if segment.perceived >= 0:
+                perceived[segment.slot][segment.perceived] += probability
             for frame in range(segment.start, segment.end):
                 occupancy[frame][segment.slot] += probability
                 frame_wrong[frame] += probability * segment.wrong
-    return Answer(total, best, used, wrong, deleted, heard, occupancy, frame_wrong)
+    return Answer(total, best, used, wrong, deleted, perceived, occupancy, frame_wrong)

@@ -38,8 +38,8 @@ class Case:
     num_frames: torch.Tensor
     options: dict
     confusion: list[list[float]] | None = None
-    skip_rate: float | None = None
-    filler_rate: float | None = None
+    deletion_rate: float | None = None
+    insertion_rate: float | None = None
 
     @property
     def words(self) -> list[list[list[list[int]]]]:
@@ -76,8 +76,8 @@ class Case:
             has_silence=layout.silence,
             topology=layout.topology.name,
             confusion=self.confusion,
-            skip_rate=self.skip_rate,
-            filler_rate=self.filler_rate,
+            deletion_rate=self.deletion_rate,
+            insertion_rate=self.insertion_rate,
             prior=None if prior is None else prior.double().tolist(),
             boundary=rows("log_boundary"),
             correctness=rows("log_correctness"),
@@ -116,8 +116,8 @@ def random_case(
     max_units: int = 3,
     spread: float = 1.5,
     num_units: int = NUM_UNITS,
-    skip: bool = False,
-    filler: bool = False,
+    deletions: bool = False,
+    insertions: bool = False,
     competitors: str = "all",
 ) -> Case:
     """A batch of random utterances with random scores.
@@ -151,7 +151,7 @@ def random_case(
             utterances.append(unit_list(max_units))
             most_units.append(len(utterances[-1]))
     num_frames = [
-        draw.randint(1 if skip else min(most, max_frames), max_frames) for most in most_units
+        draw.randint(1 if deletions else min(most, max_frames), max_frames) for most in most_units
     ]
 
     columns = num_units * states + silence + ("blank" in wanted)
@@ -166,7 +166,7 @@ def random_case(
         options["acoustic_scale"] = wanted["scale"]
     if "blank" in wanted:
         options["blank"] = draw.randrange(columns)
-    rates = {"skip_rate": draw.uniform(0.1, 0.6), "filler_rate": draw.uniform(0.1, 0.6)}
+    rates = {"deletion_rate": draw.uniform(0.1, 0.6), "insertion_rate": draw.uniform(0.1, 0.6)}
     given, confusion = None, None
     if topology == "substitution":
         given, confusion = random_competitors(draw, competitors, num_units)
@@ -176,8 +176,8 @@ def random_case(
             topology,
             states_per_unit=states,
             silence=silence,
-            skip=skip,
-            filler=filler,
+            deletions=deletions,
+            insertions=insertions,
             competitors=given,
             **rates,
         ),
@@ -186,8 +186,8 @@ def random_case(
         num_frames=torch.tensor(num_frames),
         options=options,
         confusion=confusion,
-        skip_rate=rates["skip_rate"] if skip else None,
-        filler_rate=rates["filler_rate"] if filler else None,
+        deletion_rate=rates["deletion_rate"] if deletions else None,
+        insertion_rate=rates["insertion_rate"] if insertions else None,
     )
 
 

@@ -46,22 +46,24 @@ def test_all_answers(topology, states, silence, alternatives, inputs, device):
     _check_all(case, device)
 
 
-@pytest.mark.parametrize("filler", [False, True], ids=["", "filler"])
-@pytest.mark.parametrize("skip", [False, True], ids=["", "skip"])
+@pytest.mark.parametrize("insertions", [False, True], ids=["", "insertions"])
+@pytest.mark.parametrize("deletions", [False, True], ids=["", "deletions"])
 @pytest.mark.parametrize("topology", ["single", "ml", "substitution"])
-def test_all_answers_with_detours(topology, skip, filler, states, silence, alternatives, device):
+def test_all_answers_with_detours(
+    topology, deletions, insertions, states, silence, alternatives, device
+):
     """Substitution, units left out and sounds of no unit, each with everything else."""
     settings = (topology, states, silence, alternatives)
-    seed = zlib.crc32(repr((*settings, skip, filler)).encode())
+    seed = zlib.crc32(repr((*settings, deletions, insertions)).encode())
     case = random_case(
         seed,
         *settings,
         inputs=list(INPUTS)[seed % len(INPUTS)],
         competitors=("all", "lists", "table")[seed % 3],
         num_units=3,
-        max_frames=4 if silence + skip + filler > 1 else 5,
-        skip=skip,
-        filler=filler,
+        max_frames=4 if silence + deletions + insertions > 1 else 5,
+        deletions=deletions,
+        insertions=insertions,
     )
     _check_all(case, device)
 
@@ -94,7 +96,8 @@ def _check_path(spans, hypotheses, answer) -> None:
     """The path is one of the best hypotheses: several may have the same score."""
     assert sum(span.score for span in spans) == pytest.approx(answer.best, abs=2e-4)
     found = [
-        (s.kind, s.unit, s.mispronounced, s.heard, s.start, s.end, s.word, s.slot) for s in spans
+        (s.kind, s.unit, s.mispronounced, s.perceived, s.start, s.end, s.word, s.slot)
+        for s in spans
     ]
     near = [h for h in hypotheses if h.score > answer.best - 2e-4]
     same = [h for h in near if [tuple(segment[:-1]) for segment in h.segments] == found]
@@ -104,7 +107,7 @@ def _check_path(spans, hypotheses, answer) -> None:
     units = [span for span in spans if span.kind == "unit"]
     assert [span.position for span in units] == list(range(len(units)))
     for span in spans:
-        assert span.is_deleted == (span.start == span.end)
+        assert span.is_deletion == (span.start == span.end)
         if span.kind != "unit":
             assert span[:2] == (-1, -1)
 
@@ -130,7 +133,7 @@ def _check_posteriors(found, answer, words) -> None:
     close(found.used, answer.used)
     close(found.mispronounced, answer.mispronounced)
     close(found.deleted, answer.deleted)
-    close(found.heard, answer.heard)
+    close(found.perceived, answer.perceived)
     close(found.occupancy, answer.occupancy)
     close(found.frame_mispronounced, answer.frame_mispronounced)
     slots = []
@@ -142,7 +145,9 @@ def _check_posteriors(found, answer, words) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
-    "options", [{}, {"topology": "single", "silence": True, "filler": True}], ids=["ml", "filler"]
+    "options",
+    [{}, {"topology": "single", "silence": True, "insertions": True}],
+    ids=["ml", "insertions"],
 )
 def test_peaky_posteriors_meet_the_floor(options, seed, device):
     """Estimators that are all but sure: the floors of "not c" and of "any unit" decide."""
@@ -169,8 +174,8 @@ def test_default_beam_of_posteriors_is_wide_enough(topology, detours, device):
             batch=8,
             max_frames=24,
             max_units=7,
-            skip=detours,
-            filler=detours,
+            deletions=detours,
+            insertions=detours,
         )
         graphs, emissions = case.graphs(device), case.emissions(device)
         torch.testing.assert_close(
@@ -209,8 +214,8 @@ def test_narrow_beam_finds_the_best_of_many_random_batches(name, detours, device
             max_frames=24,
             max_units=7,
             inputs="boundary and correctness",
-            skip=detours,
-            filler=detours,
+            deletions=detours,
+            insertions=detours,
         )
         graphs, emissions = case.graphs(device), case.emissions(device)
         narrow = best_path(graphs, emissions)

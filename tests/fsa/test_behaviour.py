@@ -21,7 +21,9 @@ def _log_probs_of_one(rate: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("topology", ["ml", "substitution"])
 @pytest.mark.parametrize("states", [1, 2])
-@pytest.mark.parametrize("options", [{}, {"silence": True}, {"skip": True, "filler": True}])
+@pytest.mark.parametrize(
+    "options", [{}, {"silence": True}, {"deletions": True, "insertions": True}]
+)
 @pytest.mark.parametrize("boundaries", ["equal", "random"])
 def test_ties_go_to_correct(topology, states, options, boundaries, device):
     """Uniform posteriors and q(pi) = 1/2: all branches of every unit score the same."""
@@ -66,7 +68,7 @@ def test_equal_neighbours_stay_two(device):
 
 
 def _varied_case(seed: int, batch: int, more: bool):
-    options = {"topology": "substitution", "skip": True, "filler": True} if more else {}
+    options = {"topology": "substitution", "deletions": True, "insertions": True} if more else {}
     return random_case(
         seed,
         batch=batch,
@@ -162,16 +164,16 @@ def test_correctness_is_charged_once_a_unit(device):
     correctness = _log_probs_of_one(torch.full((1, 9), 0.001, device=device))
     certain = _log_probs_of_one(torch.full((1, 9), 0.5, device=device))
     units = torch.full((1, 9), 3)
-    heard = torch.nn.functional.one_hot(units, NUM_UNITS).float() * 2
+    perceived = torch.nn.functional.one_hot(units, NUM_UNITS).float() * 2
     emissions = compiler.emissions(
-        heard.log_softmax(-1).to(device),
+        perceived.log_softmax(-1).to(device),
         torch.tensor([9]),
         log_boundary=certain,
         log_correctness=correctness,
     )
     (span,) = best_path(compiler.compile([[0]]), emissions)[0]
     assert span.mispronounced
-    assert (span.start, span.end, span.unit, span.heard) == (0, 9, 0, -1)
+    assert (span.start, span.end, span.unit, span.perceived) == (0, 9, 0, -1)
 
 
 @pytest.mark.parametrize("states", [1, 3])
@@ -199,10 +201,10 @@ def test_ctc_posteriors_with_blank(device):
     frames, spikes = 40, [3, 11, 17, 26, 35]
     blank = NUM_UNITS
 
-    def log_posteriors(heard):
+    def log_posteriors(perceived):
         probabilities = torch.full((frames, NUM_UNITS + 1), 0.001)
         probabilities[:, blank] = 1 - 0.001 * NUM_UNITS
-        for frame, unit in zip(spikes, heard):
+        for frame, unit in zip(spikes, perceived):
             probabilities[frame] = 0.01
             probabilities[frame, unit] = 1 - 0.01 * NUM_UNITS
         return probabilities.log()

@@ -33,7 +33,7 @@ def _search(compiler: MlFsaCompiler, units, text: str, device):
 
 def _short(spans) -> list[tuple]:
     """What a span is and where; deleted units have no length."""
-    names = {"silence": "-", "filler": "+"}
+    names = {"silence": "-", "insertion": "+"}
     return [(names.get(span.kind, span.unit), span.start, span.end) for span in spans]
 
 
@@ -62,13 +62,13 @@ def _short(spans) -> list[tuple]:
     ],
 )
 def test_units_left_out(topology, units, text, expected, device):
-    compiler = MlFsaCompiler(NUM_UNITS, topology, silence=True, skip=True, skip_rate=0.2)
+    compiler = MlFsaCompiler(NUM_UNITS, topology, silence=True, deletions=True, deletion_rate=0.2)
     spans, found = _search(compiler, units, text, device)
     assert _short(spans) == expected
     for span in spans:
-        assert span.is_deleted == (span.start == span.end)
-        if span.is_deleted:
-            assert (span.kind, span.mispronounced, span.heard) == ("unit", True, -1)
+        assert span.is_deletion == (span.start == span.end)
+        if span.is_deletion:
+            assert (span.kind, span.mispronounced, span.perceived) == ("unit", True, -1)
             assert found.deleted[span.slot] > 0.5
         elif span.kind == "unit":
             assert not span.mispronounced
@@ -78,9 +78,11 @@ def test_units_left_out(topology, units, text, expected, device):
 
 def test_at_most_two_in_a_row(device):
     """Of three units without a sound one has to take frames."""
-    compiler = MlFsaCompiler(NUM_UNITS, "substitution", silence=True, skip=True, skip_rate=0.5)
+    compiler = MlFsaCompiler(
+        NUM_UNITS, "substitution", silence=True, deletions=True, deletion_rate=0.5
+    )
     spans, found = _search(compiler, [0, 1, 2], "-----", device)
-    assert sum(span.is_deleted for span in spans) == 2
+    assert sum(span.is_deletion for span in spans) == 2
     assert sum(span.kind == "unit" for span in spans) == 3
     assert float(found.deleted.sum()) < 2 + 1e-6
 
@@ -98,8 +100,8 @@ def test_at_most_two_in_a_row(device):
         ([0, 1, 2, 3, 0, 1, 2, 3, 0], {}, (3, 0)),
         # Units may be left out altogether where something else is there.
         ([0], {"silence": True}, (0, 1)),
-        ([0, 1], {"filler": True}, (0, 1)),
-        ([0, 1, 2], {"silence": True, "filler": True}, (1, 0)),
+        ([0, 1], {"insertions": True}, (0, 1)),
+        ([0, 1, 2], {"silence": True, "insertions": True}, (1, 0)),
         # The shorter pronunciation counts.
         ([[[0, 1, 2, 3, 0, 1], [2, 3]]], {}, (1, 0)),
         ([[[0, 1, 2, 3, 0, 1], [2, 3]]], {"silence": True}, (0, 1)),
@@ -109,7 +111,7 @@ def test_at_most_two_in_a_row(device):
     ],
 )
 def test_fewest_frames(states, units, options, fewest, device):
-    compiler = MlFsaCompiler(NUM_UNITS, "single", states, skip=True, **options)
+    compiler = MlFsaCompiler(NUM_UNITS, "single", states, deletions=True, **options)
     least = fewest[0] * states + fewest[1]
     graphs = compiler.compile([units] * (least + 2))
     assert graphs.min_frames.eq(least).all()
@@ -124,7 +126,7 @@ def test_fewest_frames(states, units, options, fewest, device):
 @pytest.mark.parametrize("topology", ["single", "ml", "substitution"])
 def test_sounds_of_no_unit(topology, device):
     """Unit 3 is spoken where the text has nothing; elsewhere nothing is added."""
-    compiler = MlFsaCompiler(NUM_UNITS, topology, silence=True, filler=True, filler_rate=0.2)
+    compiler = MlFsaCompiler(NUM_UNITS, topology, silence=True, insertions=True, insertion_rate=0.2)
     for text, expected in [
         ("0003322", [(0, 0, 3), ("+", 3, 5), (1, 5, 7)]),
         ("3300022", [("+", 0, 2), (0, 2, 5), (1, 5, 7)]),
@@ -135,17 +137,17 @@ def test_sounds_of_no_unit(topology, device):
         text = text.replace("2", "1")
         spans, found = _search(compiler, [0, 1], text, device)
         assert _short(spans) == expected
-        fillers = [span for span in spans if span.kind == "filler"]
-        for span in fillers:
-            assert not span.mispronounced and not span.is_deleted
-            assert (span.position, span.unit, span.heard, span.word, span.slot) == (-1,) * 5
+        insertions = [span for span in spans if span.kind == "insertion"]
+        for span in insertions:
+            assert not span.mispronounced and not span.is_deletion
+            assert (span.position, span.unit, span.perceived, span.word, span.slot) == (-1,) * 5
         assert found.mispronounced.max() < 0.2
         assert found.deleted.eq(0).all()
 
 
-def test_fillers_in_a_row_are_separate(device):
+def test_insertions_in_a_row_are_separate(device):
     """Where the detector hears two starts there are two."""
-    compiler = MlFsaCompiler(NUM_UNITS, "single", filler=True, filler_rate=0.5)
+    compiler = MlFsaCompiler(NUM_UNITS, "single", insertions=True, insertion_rate=0.5)
     rate = torch.full((1, 8), 0.02)
     rate[0, [2, 5]] = 0.98
     emissions = compiler.emissions(
@@ -157,9 +159,9 @@ def test_fillers_in_a_row_are_separate(device):
     assert _short(spans) == [(0, 0, 2), ("+", 2, 5), ("+", 5, 8)]
 
 
-def test_a_filler_is_any_unit(device):
+def test_an_insertion_is_any_unit(device):
     """Its score does not depend on which unit it sounds like, and silence speaks against it."""
-    compiler = MlFsaCompiler(NUM_UNITS, "single", silence=True, filler=True)
+    compiler = MlFsaCompiler(NUM_UNITS, "single", silence=True, insertions=True)
     scores = []
     for text in ("0000", "3333", "0123", "----"):
         emissions = compiler.emissions(_spoken(text, device=device), torch.tensor([4]))
@@ -167,7 +169,7 @@ def test_a_filler_is_any_unit(device):
     torch.testing.assert_close(scores[0], scores[1])
     torch.testing.assert_close(scores[0], scores[2])
     assert (scores[3] < scores[0] - 4).all()
-    # Even where silence is all but certain a filler is not impossible.
+    # Even where silence is all but certain an insertion is not impossible.
     certain = torch.tensor([-40.0, -41.0, -42.0, -43.0, 0.0], device=device).expand(1, 2, 5)
     columns = compiler.emissions(certain, torch.tensor([2])).dense.scores[1, -2:].cpu()
     floor = math.log(1e-5) - math.log(4 / 5)
@@ -177,7 +179,7 @@ def test_a_filler_is_any_unit(device):
 
 def test_alternative_left_out_altogether_counts_once_a_pronunciation(device):
     """All scores are zero, so that totals count paths: one frame of silence, and no unit."""
-    compiler = MlFsaCompiler(NUM_UNITS, "single", silence=True, skip=True, skip_rate=0.5)
+    compiler = MlFsaCompiler(NUM_UNITS, "single", silence=True, deletions=True, deletion_rate=0.5)
     zero = torch.zeros(1, 1, 2, device=device)
     uniform = torch.zeros(1, 1, NUM_UNITS + 1, device=device).log_softmax(-1)
     emissions = compiler.emissions(uniform, torch.tensor([1]), log_boundary=zero)
@@ -194,9 +196,9 @@ def test_alternative_left_out_altogether_counts_once_a_pronunciation(device):
 
 
 def _free_keys(words, num_frames: int) -> set:
-    """What can be told apart, of every way to put silences, fillers, units in one frame or more.
+    """What can be told apart, of every way to put silences, insertions, units in one frame or more.
 
-    Silences and fillers may stand anywhere here, so several ways sound the same.
+    Silences and insertions may stand anywhere here, so several ways sound the same.
     """
     places = [place for word in brute_force.number_slots(words) for place in word[0]]
     keys = set()
@@ -204,7 +206,7 @@ def _free_keys(words, num_frames: int) -> set:
     def go_on(index, frame, sounds, deleted, run):
         edge = index in (0, len(places)) or places[index - 1].word != places[index].word
         for end in range(frame + 1, num_frames + 1):
-            for kind in ["filler"] + ["silence"] * edge:
+            for kind in ["insertion"] + ["silence"] * edge:
                 if kind == "silence" and sounds and sounds[-1][0] == "silence":
                     continue  # one silence, no two
                 go_on(index, end, (*sounds, (kind, -1, frame, end)), deleted, 0)
@@ -245,8 +247,8 @@ def test_what_sounds_the_same_is_one_path(words):
         posteriors=[[-1.7] * (NUM_UNITS + 1)] * num_frames,
         has_silence=True,
         topology="single",
-        skip_rate=0.5,
-        filler_rate=0.5,
+        deletion_rate=0.5,
+        insertion_rate=0.5,
     )
     keys = []
     for hypothesis in brute_force.hypotheses(words, num_frames, model):
@@ -262,8 +264,8 @@ def test_what_sounds_the_same_is_one_path(words):
 
 def _paths(graph, num_frames: int) -> list[tuple]:
     """Every path of so many frames, as what its arcs say."""
-    names = ("kind", "unit_pos", "heard", "is_start", "num_skipped")
-    names += ("skipped_pos", "skipped_before_pos")
+    names = ("kind", "unit_pos", "perceived", "is_start", "num_deleted")
+    names += ("deleted_pos", "deleted_before_pos")
     leaving: dict[int, list] = {}
     for (source, target, label, _), *said in zip(
         graph.arcs.values().tolist(), *(getattr(graph, name).tolist() for name in names)
@@ -272,9 +274,9 @@ def _paths(graph, num_frames: int) -> list[tuple]:
     result, stack = [], [(0, 0, (), ())]
     while stack:
         state, frames, path, deleted = stack.pop()
-        for target, label, (*said, skips, last, before) in leaving.get(state, []):
+        for target, label, (*said, deletions, last, before) in leaving.get(state, []):
             out = (*deleted, *(slot for slot in (before, last) if slot >= 0))
-            assert skips == len(out) - len(deleted)
+            assert deletions == len(out) - len(deleted)
             if label == -1:
                 if frames == num_frames:
                     result.append((path, out))
@@ -294,8 +296,8 @@ def test_each_combination_is_exactly_one_path(seed):
         alternatives=seed % 3 > 0,
         num_units=3,
         max_frames=4,
-        skip=True,
-        filler=seed % 2 > 0,
+        deletions=True,
+        insertions=seed % 2 > 0,
     )
     graphs = case.graphs()
     for index, frames in enumerate(case.num_frames.tolist()):

@@ -23,10 +23,13 @@ from tests.fsa.cases import NUM_UNITS
             {"num_units": 3, "competitors": [[1], [2], [0]]},
             "competitors go with topology 'substitution', not 'ml'",
         ),
-        ({"num_units": 3, "skip_rate": 0.0}, "skip_rate must lie between 0 and 1, not 0.0"),
-        ({"num_units": 3, "skip_rate": 1.0}, "skip_rate must lie between 0 and 1, not 1.0"),
-        ({"num_units": 3, "filler_rate": -0.1}, "filler_rate must lie between 0 and 1, not -0.1"),
-        ({"num_units": 3, "filler_rate": math.nan}, "filler_rate must lie between 0 and 1"),
+        ({"num_units": 3, "deletion_rate": 0.0}, "deletion_rate must lie between 0 and 1, not 0.0"),
+        ({"num_units": 3, "deletion_rate": 1.0}, "deletion_rate must lie between 0 and 1, not 1.0"),
+        (
+            {"num_units": 3, "insertion_rate": -0.1},
+            "insertion_rate must lie between 0 and 1, not -0.1",
+        ),
+        ({"num_units": 3, "insertion_rate": math.nan}, "insertion_rate must lie between 0 and 1"),
     ],
 )
 def test_compiler_refuses_what_it_cannot_do(arguments, message):
@@ -153,7 +156,7 @@ def test_graphs_of_another_compiler_are_refused(device):
         MlFsaCompiler(NUM_UNITS, "single"),
         MlFsaCompiler(NUM_UNITS, states_per_unit=2),
         MlFsaCompiler(NUM_UNITS, silence=True),
-        MlFsaCompiler(NUM_UNITS, filler=True),
+        MlFsaCompiler(NUM_UNITS, insertions=True),
         MlFsaCompiler(NUM_UNITS, "substitution"),
     ]
     for other in others:

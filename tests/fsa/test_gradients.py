@@ -46,9 +46,14 @@ def _central_difference(case, tensor: torch.Tensor, log_semiring: bool) -> torch
         {"topology": "ml", "states": 2, "silence": True, "inputs": "everything"},
         {"topology": "ml", "alternatives": True, "inputs": "prior"},
         {"topology": "substitution", "states": 2, "inputs": "everything"},
-        {"topology": "substitution", "silence": True, "skip": True, "inputs": "prior"},
-        {"topology": "single", "silence": True, "filler": True, "inputs": "everything"},
-        {"topology": "ml", "skip": True, "filler": True, "inputs": "boundary and correctness"},
+        {"topology": "substitution", "silence": True, "deletions": True, "inputs": "prior"},
+        {"topology": "single", "silence": True, "insertions": True, "inputs": "everything"},
+        {
+            "topology": "ml",
+            "deletions": True,
+            "insertions": True,
+            "inputs": "boundary and correctness",
+        },
     ],
     ids=lambda settings: "-".join(map(str, settings.values())),
 )
@@ -121,15 +126,15 @@ def test_certain_estimator_has_finite_gradients(device):
 
 
 def test_silent_frames_have_finite_gradients(device):
-    """A filler is any unit, and in a frame of certain silence no unit has any probability."""
+    """An insertion is any unit, and in a frame of certain silence no unit has any probability."""
     log_posteriors = torch.tensor([[0.5, 0.5, 0.0]] * 4).log()
     log_posteriors[1] = torch.tensor([0.0, 0.0, 1.0]).log()
     log_posteriors[2] = torch.tensor([-20.0, -21.0, 0.0])
     leaf = log_posteriors[None].to(device).requires_grad_()
-    compiler = MlFsaCompiler(2, "single", silence=True, filler=True, filler_rate=0.5)
+    compiler = MlFsaCompiler(2, "single", silence=True, insertions=True, insertion_rate=0.5)
     emissions = compiler.emissions(leaf, torch.tensor([4]))
-    filler = emissions.dense.scores[:4, -1].sum()
-    (gradient,) = torch.autograd.grad(filler, leaf, retain_graph=True)
+    insertion = emissions.dense.scores[:4, -1].sum()
+    (gradient,) = torch.autograd.grad(insertion, leaf, retain_graph=True)
     # The floor holds for the score; an estimator that is all but sure can still be told otherwise.
     near = torch.tensor([-20.0, -21.0]).softmax(0)
     expected = torch.tensor([[0.5, 0.5, 0], [0, 0, 0], [*near, 0], [0.5, 0.5, 0]])

@@ -12,7 +12,7 @@ from tests.fsa.cases import random_case
 
 @pytest.fixture
 def prepared(device):
-    case = random_case(1, "ml", batch=5, max_frames=9, skip=True)
+    case = random_case(1, "ml", batch=5, max_frames=9, deletions=True)
     emissions = case.emissions(device)
     return search.prepared(case.graphs(), emissions)[1], emissions
 

@@ -24,7 +24,7 @@ from mlvae.fsa import (
     MlFsaCompiler,
     best_columns,
     best_path,
-    expected_edges,
+    expected_boundaries,
     plan_batches,
     posteriors,
     too_short,
@@ -37,7 +37,7 @@ from mlvae.fsa.draw import draw_graph, figure, figure_symbol_table, figure_symbo
 NAMES = ["anna-1", "anna-2"]
 UNITS = [[0, 1], [2]]
 COMPILERS = {
-    topology: MlFsaCompiler(3, topology, skip=topology == "ml")
+    topology: MlFsaCompiler(3, topology, deletions=topology == "ml")
     for topology in ("single", "ml", "substitution")
 }
 COMPILER = COMPILERS["ml"]
@@ -83,11 +83,11 @@ GOOD: dict[str, tuple[Callable, Callable[[], dict]]] = {
             "topology": "substitution",
             "states_per_unit": 1,
             "silence": False,
-            "skip": True,
-            "filler": True,
+            "deletions": True,
+            "insertions": True,
             "competitors": [[1, 2], [0], [0, 1]],
-            "skip_rate": 0.1,
-            "filler_rate": 0.1,
+            "deletion_rate": 0.1,
+            "insertion_rate": 0.1,
         },
     ),
     "layout": (
@@ -119,7 +119,7 @@ GOOD: dict[str, tuple[Callable, Callable[[], dict]]] = {
         total_scores,
         lambda: {**good_search(), "log_semiring": True, "output_beam": 9.0},
     ),
-    "expected_edges": (expected_edges, lambda: {**good_search(), "output_beam": 9.0}),
+    "expected_boundaries": (expected_boundaries, lambda: {**good_search(), "output_beam": 9.0}),
     "word_posteriors": (
         word_posteriors,
         lambda: {**good_search(), "words": [[0, 0], [0]], "output_beam": 9.0},
@@ -151,7 +151,7 @@ def with_scores(value: float) -> k2.Fsa:
 
 
 BEAMS = [0, 0.0, -1.0, math.nan, math.inf, None, "9", True, 1e-60, 1e60, [9.0]]
-SEARCHES_WITH_BEAMS = ("posteriors", "total_scores", "expected_edges", "word_posteriors")
+SEARCHES_WITH_BEAMS = ("posteriors", "total_scores", "expected_boundaries", "word_posteriors")
 PRIOR = good_scores()["log_prior"]
 #: What was found: function, argument, what it is given, and the message.
 TABLE = [
@@ -218,10 +218,10 @@ TABLE = [
     ("compiler", "num_units", None, "num_units must be an integer, not None"),
     ("compiler", "topology", ["ml"], "topology .* is not available"),
     ("compiler", "silence", "no", "silence must be True or False, not 'no'"),
-    ("compiler", "skip", 0.03, "skip must be True or False, not 0.03"),
-    ("compiler", "filler", None, "filler must be True or False, not None"),
-    ("compiler", "skip_rate", "0.1", "skip_rate must be a number, not '0.1'"),
-    ("compiler", "filler_rate", True, "filler_rate must be a number, not True"),
+    ("compiler", "deletions", 0.03, "deletions must be True or False, not 0.03"),
+    ("compiler", "insertions", None, "insertions must be True or False, not None"),
+    ("compiler", "deletion_rate", "0.1", "deletion_rate must be a number, not '0.1'"),
+    ("compiler", "insertion_rate", True, "insertion_rate must be a number, not True"),
     ("compiler", "competitors", [[1, True], [0], [0]], "unit 0 cannot have the competitor True"),
     ("compiler", "competitors", "abc", "competitors must be a list of units for each unit"),
     ("compiler", "competitors", torch.zeros(3, 3, dtype=torch.bool), "must be floating point"),
@@ -343,7 +343,7 @@ def test_what_is_natural_is_taken():
         found = search_of_all(**form)
         assert found[0] == expected[0]
         assert torch.equal(found[1].detach(), expected[1])
-    graphs = MlFsaCompiler(np.int64(3), skip=np.bool_(True)).compile(
+    graphs = MlFsaCompiler(np.int64(3), deletions=np.bool_(True)).compile(
         (np.array(units, dtype=np.uint8) for units in UNITS), torch.device("cpu")
     )
     assert best_path(graphs, COMPILER.emissions(**good)) == expected[0]

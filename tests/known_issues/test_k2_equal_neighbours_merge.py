@@ -32,8 +32,8 @@ def test_three_equal_units(topology, states, device):
 
 def test_only_the_second_is_wrong(device):
     compiler = MlFsaCompiler(3, "ml")
-    heard = torch.tensor([1, 1, 1, 0, 0, 0, 1, 1])
-    scores = 6.0 * torch.nn.functional.one_hot(heard, 3)
+    perceived = torch.tensor([1, 1, 1, 0, 0, 0, 1, 1])
+    scores = 6.0 * torch.nn.functional.one_hot(perceived, 3)
     emissions = compiler.emissions(scores.log_softmax(-1)[None].to(device), torch.tensor([8]))
     graphs = compiler.compile([[1, 1, 1]])
     (spans,) = best_path(graphs, emissions)
@@ -48,8 +48,8 @@ def test_only_the_second_is_wrong(device):
 
 def test_both_wrong_stay_two(device):
     compiler = MlFsaCompiler(3, "ml")
-    heard = torch.tensor([0, 0, 2, 2])
-    scores = 6.0 * torch.nn.functional.one_hot(heard, 3)
+    perceived = torch.tensor([0, 0, 2, 2])
+    scores = 6.0 * torch.nn.functional.one_hot(perceived, 3)
     emissions = compiler.emissions(scores.log_softmax(-1)[None].to(device), torch.tensor([4]))
     (spans,) = best_path(compiler.compile([[1, 1]]), emissions)
     assert [span.mispronounced for span in spans] == [True, True]

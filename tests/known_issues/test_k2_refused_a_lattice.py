@@ -11,11 +11,11 @@ import k2
 import pytest
 import torch
 
-from mlvae.fsa import expected_edges, posteriors, total_scores, word_posteriors
+from mlvae.fsa import expected_boundaries, posteriors, total_scores, word_posteriors
 from mlvae.fsa.search import arc_row_splits
 from tests.fsa.cases import random_case
 
-SEARCHES = [posteriors, expected_edges, word_posteriors, total_scores]
+SEARCHES = [posteriors, expected_boundaries, word_posteriors, total_scores]
 BEAM = 20.0
 
 

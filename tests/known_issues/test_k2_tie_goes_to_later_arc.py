@@ -26,7 +26,9 @@ def test_k2_takes_the_later_arc(device):
 
 @pytest.mark.parametrize("topology", ["ml", "substitution"])
 @pytest.mark.parametrize("num_states", [1, 2])
-@pytest.mark.parametrize("options", [{}, {"silence": True}, {"skip": True, "filler": True}])
+@pytest.mark.parametrize(
+    "options", [{}, {"silence": True}, {"deletions": True, "insertions": True}]
+)
 def test_correct_arcs_come_later(topology, num_states, options):
     """Of each unit, among the arcs that enter a state with the same past.
 
@@ -35,13 +37,13 @@ def test_correct_arcs_come_later(topology, num_states, options):
     compiler = MlFsaCompiler(2, topology, states_per_unit=num_states, **options)
     # One utterance: slots are numbered within utterances.
     graphs = compiler.compile([[[[0, 1], [1]], [[1], [1, 0]]]])
-    names = ("unit_pos", "is_start", "skipped_pos", "skipped_before_pos", "is_mispronounced")
+    names = ("unit_pos", "is_start", "deleted_pos", "deleted_before_pos", "is_mispronounced")
     groups, states = {}, {}
-    for (source, target, _, _), slot, starts, *skipped, wrong in zip(
+    for (source, target, _, _), slot, starts, *deleted, wrong in zip(
         graphs.arcs.values().tolist(), *(getattr(graphs, name).tolist() for name in names)
     ):
         if slot >= 0:
-            past = (source, *skipped) if starts else ()
+            past = (source, *deleted) if starts else ()
             groups.setdefault((slot, target, *past), []).append(wrong)
             # Without junctions the branches of a unit have no state in common to end in; what
             # follows comes from the states of both.

@@ -20,7 +20,7 @@ CONFIG = "silence: true\n" + (
     .replace("batch_frames: 256", "batch_frames: 2048")
     .replace("scales: [0.1, 0.3, 1.0], max_cuts: 20", "scales: [0.1, 0.3], max_cuts: 6")
     .replace("relabel_after: 1", "estimate_after: 1")
-    .replace("acoustic_scale: 0.3", "acoustic_scale: 0.3, competitors: 4, skip: true")
+    .replace("acoustic_scale: 0.3", "acoustic_scale: 0.3, competitors: 4, deletions: true")
 )
 SYSTEMS = ("ml-vae", "ml-vae-sub")
 #: So many that each phone is in the training part.

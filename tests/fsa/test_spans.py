@@ -28,22 +28,22 @@ def utterances(draw):
     topology=st.sampled_from(["single", "ml", "substitution"]),
     states=st.integers(1, 3),
     silence=st.booleans(),
-    skip=st.booleans(),
-    filler=st.booleans(),
+    deletions=st.booleans(),
+    insertions=st.booleans(),
     data=st.data(),
 )
 def test_spans_tile_the_utterance(
-    units, seed, topology, states, silence, skip, filler, data, device
+    units, seed, topology, states, silence, deletions, insertions, data, device
 ):
     compiler = MlFsaCompiler(
         NUM_UNITS,
         topology,
         states_per_unit=states,
         silence=silence,
-        skip=skip,
-        filler=filler,
-        skip_rate=0.5,
-        filler_rate=0.5,
+        deletions=deletions,
+        insertions=insertions,
+        deletion_rate=0.5,
+        insertion_rate=0.5,
     )
     num_frames = torch.tensor([data.draw(st.integers(0, 24)) for _ in units])
     generator = torch.Generator().manual_seed(seed)
@@ -64,20 +64,20 @@ def test_spans_tile_the_utterance(
         assert sum(span.score for span in spans) == pytest.approx(best[index], abs=1e-3)
         run = 0
         for span in spans:
-            run = run + 1 if span.is_deleted else 0
-            assert run <= (2 if skip else 0)
+            run = run + 1 if span.is_deletion else 0
+            assert run <= (2 if deletions else 0)
             enough = states
             if span.kind != "unit" or (topology == "ml" and span.mispronounced):
                 enough = 1
-            assert span.is_deleted or span.end - span.start >= enough
-            assert span.kind in ("unit", *["silence"] * silence, *["filler"] * filler)
+            assert span.is_deletion or span.end - span.start >= enough
+            assert span.kind in ("unit", *["silence"] * silence, *["insertion"] * insertions)
             if span.mispronounced:
-                assert span.heard == -1 or topology == "substitution"
-                assert span.kind == "unit" and span.heard != span.unit
+                assert span.perceived == -1 or topology == "substitution"
+                assert span.kind == "unit" and span.perceived != span.unit
             elif span.kind == "unit":
-                assert span.heard == span.unit
+                assert span.perceived == span.unit
             else:
-                assert (span.unit, span.heard, span.word, span.slot) == (-1, -1, -1, -1)
+                assert (span.unit, span.perceived, span.word, span.slot) == (-1, -1, -1, -1)
 
 
 def _check_units(spans, utterance) -> None:

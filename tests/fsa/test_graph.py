@@ -50,7 +50,7 @@ def test_ml_has_two_branches_a_unit():
     """
     graphs = MlFsaCompiler(3, "ml").compile([[2]])
     assert _arcs(graphs[0]) == _sorted("0 1 9 0; 1 1 12 0; 0 2 6 0; 2 2 3 0; 1 3 -1 0; 2 3 -1 0; 3")
-    names = ("unit_pos", "unit", "heard", "kind", "is_start", "is_mispronounced", "num_skipped")
+    names = ("unit_pos", "unit", "perceived", "kind", "is_start", "is_mispronounced", "num_deleted")
     by_label = {
         int(label): tuple(int(getattr(graphs, name)[arc]) for name in names)
         for arc, label in enumerate(graphs.labels)
@@ -77,8 +77,8 @@ def test_substitution_has_a_branch_a_competitor():
         "0 4 6 0; 0 1 6 0; 4 4 3 0; 4 1 3 0; 1 5 -1 0; 5"
     )
     assert _arcs(graphs[1]) == _sorted("0 2 5 0; 0 1 5 0; 2 2 2 0; 2 1 2 0; 1 3 -1 0; 3")
-    heard = {int(a[2]): int(b) for a, b in zip(graphs.arcs.values(), graphs.heard)}
-    assert heard == {7: 0, 1: 0, 8: 1, 2: 1, 6: 2, 3: 2, 5: 1, -1: -1}
+    perceived = {int(a[2]): int(b) for a, b in zip(graphs.arcs.values(), graphs.perceived)}
+    assert perceived == {7: 0, 1: 0, 8: 1, 2: 1, 6: 2, 3: 2, 5: 1, -1: -1}
 
 
 def test_silence_is_a_loop_on_junctions_between_words():
@@ -93,18 +93,18 @@ def test_silence_is_a_loop_on_junctions_between_words():
     assert not graphs.is_start[silent].any()
 
 
-def test_skips_are_arcs_past_units():
-    """Three units; the odds of a skip are 1 to e: leaving out n units scores -n."""
+def test_deletions_are_arcs_past_units():
+    """Three units; the odds of a deletion are 1 to e: leaving out n units scores -n."""
     rate = 1 / (1 + math.e)
-    graphs = MlFsaCompiler(3, "single", skip=True, skip_rate=rate).compile([[0, 1, 2]])
+    graphs = MlFsaCompiler(3, "single", deletions=True, deletion_rate=rate).compile([[0, 1, 2]])
     arcs = [
         (*arc[:3], round(float(score), 5), *rest)
         for arc, score, *rest in zip(
             graphs.arcs.values().tolist(),
             graphs.scores,
-            graphs.skipped_before_pos.tolist(),
-            graphs.skipped_pos.tolist(),
-            graphs.num_skipped.tolist(),
+            graphs.deleted_before_pos.tolist(),
+            graphs.deleted_pos.tolist(),
+            graphs.num_deleted.tolist(),
         )
     ]
     # Source, target, column, score, units left out (-1: none) and their number.
@@ -122,24 +122,26 @@ def test_skips_are_arcs_past_units():
     assert len(arcs) - 8 == 3 * 4 + 1
 
 
-def test_fillers_stand_beside_junctions():
-    """Columns 3 and 4 are start and hold of a filler; its odds are 1 to e."""
+def test_insertions_stand_beside_junctions():
+    """Columns 3 and 4 are start and hold of an insertion; its odds are 1 to e."""
     rate = 1 / (1 + math.e)
-    graphs = MlFsaCompiler(1, "single", filler=True, filler_rate=rate).compile([[0]])
+    graphs = MlFsaCompiler(1, "single", insertions=True, insertion_rate=rate).compile([[0]])
     assert _arcs(graphs[0]) == _sorted(
         "0 2 2 0; 0 1 2 0; 2 2 1 0; 2 1 1 0; 1 5 -1 0; 5; "
         "0 3 3 -1; 0 0 3 -1; 3 3 4 0; 3 0 4 0; 1 4 3 -1; 1 1 3 -1; 4 4 4 0; 4 1 4 0"
     )
 
 
-@pytest.mark.parametrize("skip", [False, True])
-@pytest.mark.parametrize("detours", [{}, {"silence": True, "filler": True}])
-def test_arcs_grow_linearly(detours, skip):
+@pytest.mark.parametrize("deletions", [False, True])
+@pytest.mark.parametrize("detours", [{}, {"silence": True, "insertions": True}])
+def test_arcs_grow_linearly(detours, deletions):
     """Competitors, states and units each add a constant number of arcs."""
 
     def arcs(units, states, competitors):
         lists = [[(unit + i) % 9 for i in range(1, competitors + 1)] for unit in range(9)]
-        compiler = MlFsaCompiler(9, "substitution", states, skip=skip, competitors=lists, **detours)
+        compiler = MlFsaCompiler(
+            9, "substitution", states, deletions=deletions, competitors=lists, **detours
+        )
         return compiler.compile([[unit % 9 for unit in range(units)]]).num_arcs
 
     steps = [
@@ -162,8 +164,8 @@ def test_graphs_are_valid_k2():
             silence=seed % 2 > 0,
             alternatives=seed % 4 > 1,
             states=1 + seed // 4 % 2,
-            skip=seed // 8 % 2 > 0,
-            filler=seed % 3 > 0,
+            deletions=seed // 8 % 2 > 0,
+            insertions=seed % 3 > 0,
             competitors="table",
         )
         graphs = case.graphs()
@@ -212,12 +214,12 @@ def test_graphs_may_be_kept_selected_and_joined(topology, rebuild, device):
         max_frames=12,
         silence=True,
         alternatives=True,
-        skip=more,
-        filler=more,
+        deletions=more,
+        insertions=more,
     )
     graphs, emissions = case.graphs(), case.emissions(device)
     expected = best_path(graphs, emissions)
-    assert any(span.is_deleted for spans in expected for span in spans) == more
+    assert any(span.is_deletion for spans in expected for span in spans) == more
     total = total_scores(graphs, emissions)
     parts = [case.compiler.compile(case.utterances[a:b]) for a, b in ((0, 1), (1, 3), (3, 6))]
     rebuilt = rebuild(graphs, parts)
@@ -285,14 +287,14 @@ def test_search_is_retried_wider_where_rounding_breaks_lattices(
 
 def test_scores_that_a_caller_gives_to_arcs_are_in_the_spans(device):
     """Also those of final arcs, behind units that are left out or not."""
-    case = random_case(6, silence=True, skip=True, filler=True, batch=8, max_frames=9)
+    case = random_case(6, silence=True, deletions=True, insertions=True, batch=8, max_frames=9)
     graphs = case.graphs(device)
     generator = torch.Generator().manual_seed(1)
     graphs.scores = 3 * torch.randn(graphs.num_arcs, generator=generator).to(device)
     emissions = case.emissions(device)
     best = total_scores(graphs, emissions, log_semiring=False).tolist()
     paths = best_path(graphs, emissions)
-    assert {spans[-1].is_deleted for spans in paths} == {False, True}
+    assert {spans[-1].is_deletion for spans in paths} == {False, True}
     for spans, score in zip(paths, best):
         assert sum(span.score for span in spans) == pytest.approx(score, abs=1e-4)
 
@@ -324,7 +326,7 @@ def test_attributes_survive_intersection_and_shortest_path(device):
             "unit_pos": [span.slot for span in spans for _ in range(span.start, span.end)],
             "word_pos": [span.word for span in spans for _ in range(span.start, span.end)],
             "unit": [span.unit for span in spans for _ in range(span.start, span.end)],
-            "heard": [span.heard for span in spans for _ in range(span.start, span.end)],
+            "perceived": [span.perceived for span in spans for _ in range(span.start, span.end)],
             "kind": [
                 int(span.kind == "silence") for span in spans for _ in range(span.start, span.end)
             ],
@@ -337,8 +339,8 @@ def test_attributes_survive_intersection_and_shortest_path(device):
                 int(span.mispronounced) for span in spans for _ in range(span.start, span.end)
             ],
         }
-        expected["num_skipped"] = [0] * len(expected["unit"])
-        expected["skipped_pos"] = expected["skipped_before_pos"] = [-1] * len(expected["unit"])
+        expected["num_deleted"] = [0] * len(expected["unit"])
+        expected["deleted_pos"] = expected["deleted_before_pos"] = [-1] * len(expected["unit"])
         assert set(expected) == set(ARC_ATTRIBUTES)
         for name, values in expected.items():
             assert getattr(path, name).tolist()[:-1] == values, name

@@ -75,7 +75,7 @@ def test_best_path_and_total_score_are_those_of_all_sequences(states, silence, i
         units = [span for span in found[index] if span.kind == "unit"]
         assert [(span.unit, span.end - span.start) for span in units] == expected
         assert [span.position for span in units] == list(range(len(units)))
-        assert all(span.heard == span.unit and not span.mispronounced for span in units)
+        assert all(span.perceived == span.unit and not span.mispronounced for span in units)
         bounds = [0, *(span.end for span in found[index])]
         assert bounds == [*(span.start for span in found[index]), length]
         frames = [column for _, row in best for column in row]
@@ -117,8 +117,8 @@ def test_what_has_no_room_for_a_unit_is_too_short():
 @pytest.mark.parametrize(
     ("options", "count", "insertion", "message"),
     [
-        ({"topology": "ml"}, 1, 0.0, "goes with topology single without fillers"),
-        ({"topology": "single", "filler": True}, 1, 0.0, "without fillers"),
+        ({"topology": "ml"}, 1, 0.0, "goes with topology single without insertions"),
+        ({"topology": "single", "insertions": True}, 1, 0.0, "without insertions"),
         ({"topology": "single"}, 0, 0.0, "num_utterances must be at least 1, not 0"),
         ({"topology": "single"}, 1, math.inf, "insertion_score must be finite, not inf"),
     ],

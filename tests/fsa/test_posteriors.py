@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from mlvae.fsa import MlFsaCompiler, expected_edges, posteriors, too_short, word_posteriors
+from mlvae.fsa import MlFsaCompiler, expected_boundaries, posteriors, too_short, word_posteriors
 from tests.fsa import brute_force
 from tests.fsa.cases import INPUTS, NUM_UNITS, random_case
 
@@ -16,10 +16,10 @@ KINDS = {
     "substitution": {"topology": "substitution"},
     "two states": {"topology": "substitution", "states": 2},
     "silence": {"silence": True},
-    "deletions": {"topology": "substitution", "skip": True},
-    "all": {"topology": "substitution", "silence": True, "skip": True, "filler": True},
+    "deletions": {"topology": "substitution", "deletions": True},
+    "all": {"topology": "substitution", "silence": True, "deletions": True, "insertions": True},
     "pronunciations": {"alternatives": True},
-    "pronunciations, deletions": {"alternatives": True, "skip": True, "silence": True},
+    "pronunciations, deletions": {"alternatives": True, "deletions": True, "silence": True},
 }
 WIDE = 1e3
 
@@ -123,7 +123,7 @@ def test_edges_against_enumeration(kind, device):
     for case in cases(kind):
         graphs, emissions = case.graphs(), case.emissions(device)
         short = set(too_short(graphs, emissions))
-        for index, edges in enumerate(expected_edges(graphs, emissions, output_beam=WIDE)):
+        for index, edges in enumerate(expected_boundaries(graphs, emissions, output_beam=WIDE)):
             if index in short:
                 assert edges.shape == (0, 2)
                 continue
@@ -142,7 +142,7 @@ def test_edges_against_enumeration(kind, device):
 def test_units_that_follow_each_other_on_every_path_tile(device):
     for case in cases("two states"):
         emissions = case.emissions(device)
-        for frames, edges in zip(case.num_frames, expected_edges(case.graphs(), emissions)):
+        for frames, edges in zip(case.num_frames, expected_boundaries(case.graphs(), emissions)):
             if len(edges):
                 torch.testing.assert_close(edges[1:, 0], edges[:-1, 1])
                 assert edges[0, 0] == pytest.approx(0.0, abs=1e-6)
