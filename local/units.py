@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Stage 2: the unit table from the canonical units of the training cuts.
 
-Of a corpus whose units are pieces of words (``"unit": "bpe"`` in its corpus.json), pieces are
+Of a corpus whose units are BPE tokens (``"unit": "bpe"`` in its corpus.json), they are
 learnt first and written into the cuts of stage 1.
 """
 
@@ -16,15 +16,15 @@ from jsonargparse import ArgumentParser, Namespace
 from jsonargparse.typing import PositiveInt
 from lhotse import CutSet
 
+from mlvae.data.bpe import (
+    DEFAULT_SIZE,
+    cuts_with_tokens,
+    save_bpe,
+    sentences_of,
+    train_bpe,
+)
 from mlvae.data.dataset import load_cuts, usable_cuts
 from mlvae.data.manifests import SPLITS, write_manifest
-from mlvae.data.pieces import (
-    DEFAULT_SIZE,
-    cuts_with_pieces,
-    save_pieces,
-    sentences_of,
-    train_pieces,
-)
 from mlvae.data.units import UnitTable, count_units
 from mlvae.program import start_program
 from mlvae.stage import StageReport, in_one_line, log, stage_folder
@@ -35,10 +35,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = ArgumentParser(prog="units.py", description=__doc__)
     parser.add_argument("--data-dir", type=Path, required=True, help="corpus folder")
     parser.add_argument(
-        "--num-pieces",
+        "--vocab-size",
         type=PositiveInt,
         default=DEFAULT_SIZE,
-        help="of words, where the corpus's units are pieces",
+        help="number of tokens, where the corpus's units are BPE tokens",
     )
     args = parser.parse_args(argv)
     return in_one_line("units.py", lambda: units(args))
@@ -54,12 +54,12 @@ def units(args: Namespace) -> int:
     tokens = args.data_dir / "units" / "tokens.txt"
     outputs = [tokens]
     if unit_of_corpus(args.data_dir) == "bpe":
-        outputs.append(args.data_dir / "units" / "pieces.model")
+        outputs.append(args.data_dir / "units" / "bpe.model")
         outputs += [args.data_dir / "fbank" / f"cuts_{split}.jsonl.gz" for split in SPLITS]
     with stage_folder(report.stage, args.data_dir, outputs):
         cuts = {s: load_cuts(args.data_dir / "fbank" / f"cuts_{s}.jsonl.gz") for s in SPLITS}
         if unit_of_corpus(args.data_dir) == "bpe":
-            cuts = make_pieces(cuts, args.data_dir, args.num_pieces, report)
+            cuts = make_tokens(cuts, args.data_dir, args.vocab_size, report)
         counts = count_units(cuts["train"])
         table = UnitTable(tuple(sorted(counts)))
         table.save(tokens)
@@ -77,21 +77,21 @@ def unit_of_corpus(data_dir: Path) -> str:
     return json.loads(path.read_text(encoding="utf-8")).get("unit", "given")
 
 
-def make_pieces(
-    cuts: dict[str, CutSet], data_dir: Path, num_pieces: int, report: StageReport
+def make_tokens(
+    cuts: dict[str, CutSet], data_dir: Path, vocab_size: int, report: StageReport
 ) -> dict[str, CutSet]:
-    """Learn pieces, write the model and the cuts of stage 1 with their pieces as units.
+    """Learn BPE, write the model and the cuts of stage 1 with their tokens as units.
 
-    Cuts that pieces cannot be made of stay in the manifests, so that the stage can be run again.
+    Cuts that tokens cannot be made of stay in the manifests, so that the stage can be run again.
 
     Raises:
-        ValueError: if the training text does not give that many pieces.
+        ValueError: if the training text does not give that many tokens.
     """
-    processor = train_pieces(sentences_of(cuts["train"]), num_pieces)
-    save_pieces(processor, data_dir / "units" / "pieces.model")
+    processor = train_bpe(sentences_of(cuts["train"]), vocab_size)
+    save_bpe(processor, data_dir / "units" / "bpe.model")
     usable = {}
     for split, own in cuts.items():
-        usable[split], left = cuts_with_pieces(own, processor, report)
+        usable[split], left = cuts_with_tokens(own, processor, report)
         write_manifest(data_dir / "fbank" / f"cuts_{split}.jsonl.gz", [*usable[split], *left])
     return usable
 

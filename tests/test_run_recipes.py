@@ -43,9 +43,9 @@ def test_options_of_a_recipe_reach_their_stages(project):
     assert prepare.endswith(
         "--protocol text --unit phone --unknown-words skip --lexicon words.txt --suitcase"
     )
-    pieces = ("--unit", "bpe", "--num-pieces=50", "--stage", "2", "--stop-stage", "2")
-    assert run(project, *L2ARCTIC, *pieces).returncode == 0
-    assert stages(project)[-1].endswith("--data-dir data/simulate-bpe --num-pieces 50")
+    tokens = ("--unit", "bpe", "--vocab-size=50", "--stage", "2", "--stop-stage", "2")
+    assert run(project, *L2ARCTIC, *tokens).returncode == 0
+    assert stages(project)[-1].endswith("--data-dir data/simulate-bpe --vocab-size 50")
 
 
 def test_a_recipe_of_ones_own_has_the_options_of_the_example(project):
@@ -76,15 +76,15 @@ def test_protocols_lie_side_by_side_and_share_the_simulated_corpus(project):
     ("options", "reason"),
     [
         (["--protocol", "text"], "unknown option --protocol for recipe audiomnist"),
-        (["--num-pieces=5"], "unknown option --num-pieces for recipe audiomnist"),
+        (["--vocab-size=5"], "unknown option --vocab-size for recipe audiomnist"),
         ([*L2ARCTIC, "--protocol", "test"], "--protocol must be text or annotation, not 'test'"),
         ([*L2ARCTIC, "--unit", "word"], "--unit must be phone or bpe, not 'word'"),
         ([*L2ARCTIC, "--suitcase", "--stage", "1"], "--suitcase needs a value"),
         ([*L2ARCTIC, "--suitcase", "yes"], "--suitcase must be true or false"),
         ([*L2ARCTIC, "--lexicon", "nowhere"], "--lexicon nowhere is not a file"),
         ([*L2ARCTIC, "--lexicon", "run.sh", "--unit=bpe"], "--lexicon goes with --protocol text"),
-        ([*L2ARCTIC, "--num-pieces", "9"], "--num-pieces goes with --unit bpe"),
-        ([*L2ARCTIC, "--unit", "bpe", "--num-pieces", "no"], "--num-pieces must be a positive"),
+        ([*L2ARCTIC, "--vocab-size", "9"], "--vocab-size goes with --unit bpe"),
+        ([*L2ARCTIC, "--unit", "bpe", "--vocab-size", "no"], "--vocab-size must be a positive"),
         ([*L2ARCTIC, "--unit", "bpe", "--protocol=annotation"], "bpe goes with --protocol text"),
         ([*L2ARCTIC, "--corpus", "espeak"], "has the corpora simulate and l2arctic, not 'espeak'"),
         (["--recipe", "none"], "there is no recipe 'none' (found: audiomnist, l2arctic)"),

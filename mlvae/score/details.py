@@ -136,10 +136,10 @@ def format_details(details: dict[str, Any], heading: str) -> str:
 def _apart(counts: dict[str, int]) -> list[str]:
     """What is in no figure above."""
     lines = []
-    if counts["additions"]:
+    if counts["insertions"]:
         lines.append(
-            f"Apart from these: {counts['additions']} added sounds in "
-            f"{counts['words with additions']} words."
+            f"Apart from these: {counts['insertions']} inserted sounds in "
+            f"{counts['words with insertions']} words."
         )
     if counts["unplaced"]:
         lines.append(

@@ -98,7 +98,7 @@ def draw_example(
         title=f"{title_of(corpus)}: utterance {chosen}",
         caption=rule,
         path=path,
-        added=[] if truth.annotation is None else truth.annotation.additions[row],
+        added=[] if truth.annotation is None else truth.annotation.insertions[row],
     )
 
 

@@ -55,7 +55,7 @@ def score_experiment(
     """Write ``results.json``, ``table.txt`` and pictures of an experiment, and print the table.
 
     Of a corpus with annotators there is ``details.txt`` as well: figures by error type, of times,
-    by word and by unit. Where units are pieces of words, all figures are of words.
+    by word and by unit. Where units are BPE tokens, all figures are of words.
 
     The pictures are ``utterance.png``, unless no utterance has an answer of all systems,
     ``reliability.png``, unless no system gives P(mispronounced), and ``learning_curves.png`` in the
@@ -111,7 +111,7 @@ def _score(
     of_words = word_cuts(systems, cuts) if truth.annotation else {}
     results_of_words = word_figures(truth, cuts) if corpus.get("unit") != "bpe" else {}
     if corpus.get("unit") == "bpe":
-        cuts = of_words  # there is no truth of pieces
+        cuts = of_words  # there is no truth of tokens
     answers = read_answers(truth, systems, cuts, exp_dir)
     evaluation = evaluate(
         truth, answers, COMPARED, cluster, num_resamples, seed, find_unavailable(exp_dir)

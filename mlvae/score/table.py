@@ -101,7 +101,7 @@ def title_of(corpus: dict) -> str:
 def heading(truth: Truth, corpus: dict) -> str:
     """One line: the corpus, whether its speech is synthetic, and the size of the scored set.
 
-    Of pieces words are scored.
+    Of BPE tokens words are scored.
     """
     kind = "words" if corpus.get("unit") == "bpe" else "units"
     return (

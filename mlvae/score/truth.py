@@ -28,8 +28,8 @@ class Annotation:
             correct and has no length, and does not count where times are compared.
         words: The words of the text as units: wrong (``*`` was said) where the annotators mark an
             error in them, whatever the units are. None where the text has no words.
-        additions: By utterance the sounds that were added, which are no unit; seconds.
-        counts: Numbers of ``additions`` (sounds of no unit), ``words with additions``,
+        insertions: By utterance the sounds that were inserted, which are no unit; seconds.
+        counts: Numbers of ``insertions`` (sounds of no unit), ``words with insertions``,
             ``unplaced`` errors (on phones that the text's pronunciation lacks), and words
             ``excused`` (said as another of their pronunciations).
     """
@@ -37,7 +37,7 @@ class Annotation:
     errors: list[str]
     annotated: np.ndarray
     words: Truth | None
-    additions: list[list[AlignmentItem]]
+    insertions: list[list[AlignmentItem]]
     counts: dict[str, int]
 
 
@@ -171,13 +171,13 @@ def _annotation(supervisions: list[SupervisionSegment]) -> Annotation | None:
         errors=[error for custom in customs for error in custom["error"]],
         annotated=np.array([known for c in customs for known in c["annotated"]], dtype=bool),
         words=words,
-        additions=[
-            [AlignmentItem(a["symbol"], a["start"], a["duration"]) for a in custom["additions"]]
+        insertions=[
+            [AlignmentItem(a["symbol"], a["start"], a["duration"]) for a in custom["insertions"]]
             for custom in customs
         ],
         counts={
-            "additions": sum(len(custom["additions"]) for custom in customs),
-            "words with additions": sum(word["additions"] > 0 for word in own),
+            "insertions": sum(len(custom["insertions"]) for custom in customs),
+            "words with insertions": sum(word["insertions"] > 0 for word in own),
             "unplaced": sum(len(custom["unplaced"]) for custom in customs),
             "excused": sum(len(custom["excused"]) for custom in customs),
         },
@@ -195,7 +195,7 @@ def _words_as_units(item: SupervisionSegment) -> SupervisionSegment:
         "error": ["s" if word["marked"] else "" for word in words],
         "annotated": [word["start"] is not None for word in words],
         "words": [],
-        "additions": [],
+        "insertions": [],
         "unplaced": [],
         "excused": [],
     }

@@ -2,7 +2,7 @@
 
 A word is mispronounced if any of its units is. Where every word has one unit, its figures are those
 of the units and are not repeated. Where truth is of words and answers are of pieces of them, and
-where phones and pieces are to be compared, answers are brought to words first.
+where phones and BPE tokens are to be compared, answers are brought to words first.
 """
 
 from __future__ import annotations

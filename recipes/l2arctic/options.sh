@@ -4,11 +4,11 @@
 
 # begin options
 protocol=text       # canonical units of the text, or the annotators' own: text or annotation
-unit=phone          # phone, or bpe: pieces of words, which need no lexicon
+unit=phone          # phone, or bpe: BPE tokens, which need no lexicon
 unknown_words=stop  # words without a pronunciation: stop with their list, or skip the utterances
 lexicon=            # file of pronunciations, lines 'word phone phone ...' (default: cmudict alone)
 suitcase=false      # true takes the spontaneous recordings as well
-num_pieces=         # pieces of words with --unit bpe (default: 200)
+vocab_size=         # BPE tokens with --unit bpe (default: 200)
 # end options
 
 check_recipe_options() {
@@ -27,9 +27,9 @@ check_recipe_options() {
   [[ -z $lexicon || -f $lexicon ]] || usage_error "--lexicon $lexicon is not a file"
   [[ -z $lexicon || $protocol/$unit == text/phone ]] ||
     usage_error "--lexicon goes with --protocol text and --unit phone: nothing else looks words up"
-  [[ -z $num_pieces || $num_pieces =~ ^[1-9][0-9]{0,8}$ ]] ||
-    usage_error "--num-pieces must be a positive number of at most 9 digits, not '$num_pieces'"
-  [[ -z $num_pieces || $unit == bpe ]] || usage_error "--num-pieces goes with --unit bpe"
+  [[ -z $vocab_size || $vocab_size =~ ^[1-9][0-9]{0,8}$ ]] ||
+    usage_error "--vocab-size must be a positive number of at most 9 digits, not '$vocab_size'"
+  [[ -z $vocab_size || $unit == bpe ]] || usage_error "--vocab-size goes with --unit bpe"
   [[ $unit == phone || $protocol == text ]] || usage_error "--unit bpe goes with --protocol text"
 
   # Protocols and units lie side by side, and share what is simulated.
@@ -40,5 +40,5 @@ check_recipe_options() {
   prepare_options=(--protocol "$protocol" --unit "$unit" --unknown-words "$unknown_words")
   [[ -z $lexicon ]] || prepare_options+=(--lexicon "$lexicon")
   [[ $suitcase == false ]] || prepare_options+=(--suitcase)
-  [[ -z $num_pieces ]] || units_options=(--num-pieces "$num_pieces")
+  [[ -z $vocab_size ]] || units_options=(--vocab-size "$vocab_size")
 }

@@ -106,7 +106,7 @@ def parse(argv: Sequence[str] | None) -> Namespace:
         "--unit",
         choices=["phone", "bpe"],
         default="phone",
-        help="phones, or pieces of words that stage 2 learns, which need no lexicon",
+        help="phones, or BPE tokens that stage 2 learns, which need no lexicon",
     )
     parser.add_argument(
         "--unknown-words",

@@ -3,7 +3,7 @@
 #
 #   corpus       all systems on the stand-in at its default size, or on the real corpus
 #   annotation   protocol annotation, as first published
-#   bpe          pieces of words in place of phones
+#   bpe          BPE tokens in place of phones
 #   full         the stand-in at the size of L2-ARCTIC; not with --corpus-dir
 #   compose      RESULTS.md out of what the others left
 #

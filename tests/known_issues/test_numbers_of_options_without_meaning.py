@@ -1,7 +1,7 @@
 """Numbers that mean nothing were found out late, or by a library.
 
 ``--seed 18446744073709551616`` ended stage 3 in torch, after stages 0 to 2;
-``--num-pieces -1`` and ``--num-resamples 0`` went as far as they could. Options refuse them before
+``--vocab-size -1`` and ``--num-resamples 0`` went as far as they could. Options refuse them before
 any work, in a message that names the option.
 """
 
@@ -33,7 +33,7 @@ def main_of(path: Path):
 @pytest.mark.parametrize(
     ("program", "options", "name", "values"),
     [
-        ("local/units.py", ("--data-dir", "d"), "num-pieces", ("0", "-1")),
+        ("local/units.py", ("--data-dir", "d"), "vocab-size", ("0", "-1")),
         ("local/align.py", MODEL, "seed", SEEDS),
         ("local/train.py", MODEL, "seed", SEEDS),
         ("local/localize.py", MODEL, "seed", SEEDS),

@@ -1,6 +1,6 @@
 """Texts lost signs in silence: don`t and its like became "don t", counted as done; a soft hyphen or
 a byte order mark cut words in two; ``&``, ``%`` and the like were passed over, so that what was
-said for them had no unit. ``2`` and ``%`` became pieces of words that no letter tells.
+said for them had no unit. ``2`` and ``%`` became BPE tokens that no letter tells.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import pytest
 import soundfile
 from lhotse import CutSet, MonoCut, SupervisionSegment
 
+from mlvae.data.bpe import cuts_with_tokens, sentences_of, train_bpe
 from mlvae.data.dataset import load_cuts
 from mlvae.data.lexicon import Lexicon
-from mlvae.data.pieces import cuts_with_pieces, sentences_of, train_pieces
 from mlvae.stage import StageReport
 from tests.corpora.l2arctic.tree import write_tidy, write_utterance
 from tests.data.conftest import load_script, sine
@@ -83,7 +83,7 @@ def tree(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("unit", "why"), [("phone", "not in the"), ("bpe", "not written in le")])
-def test_l2arctic_names_them_with_phones_and_with_pieces(tree, tmp_path, capsys, unit, why):
+def test_l2arctic_names_them_with_phones_and_with_tokens(tree, tmp_path, capsys, unit, why):
     options = ["--corpus-dir", str(tree), "--data-dir", str(tmp_path), "--unit", unit]
     assert prepare_l2arctic([*options, "--unknown-words", "skip"]) == 0
     lines = (tmp_path / "skipped.jsonl").read_text().splitlines()
@@ -102,7 +102,7 @@ def test_l2arctic_names_them_with_phones_and_with_pieces(tree, tmp_path, capsys,
     assert (tmp_path / "unknown_words.txt").read_text() == "&\n1\n"
 
 
-def test_pieces_are_of_words_alone_and_of_one_spelling(tmp_path):
+def test_tokens_are_of_words_alone_and_of_one_spelling(tmp_path):
     def cut(name, *words):
         supervision = SupervisionSegment(name, name, 0.0, 1.0, custom={"words": list(words)})
         return MonoCut(name, 0.0, 1.0, 0, supervisions=[supervision])
@@ -112,7 +112,7 @@ def test_pieces_are_of_words_alone_and_of_one_spelling(tmp_path):
     sentences = sentences_of(cuts)
     assert sentences == [["don't", "do"]]
     report = StageReport("2 units", tmp_path)
-    made, left = cuts_with_pieces(CutSet.from_cuts(cuts), train_pieces(sentences, 9), report)
+    made, left = cuts_with_tokens(CutSet.from_cuts(cuts), train_bpe(sentences, 9), report)
     assert [one.id for one in made] == ["one"]
     assert "".join(next(iter(made)).supervisions[0].custom["units"]) == "\u2581don't\u2581do"
     reasons = {record["id"]: record["reason"] for record in report.skipped}

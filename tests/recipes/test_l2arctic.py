@@ -109,7 +109,7 @@ def test_untidy_annotation_is_read_as_it_is_meant(prepared):
         ends = [unit.end for unit in item.alignment["canonical"]]
         assert ends == sorted(ends)
         assert ends[-1] == pytest.approx(1.0, abs=1e-3)
-    added = found["arctic_a0004"].custom["additions"]
+    added = found["arctic_a0004"].custom["insertions"]
     assert [(item["symbol"], item["word"]) for item in added] == [("k", 3)]
 
 
@@ -136,13 +136,13 @@ def test_totals_of_the_annotation_add_up(prepared):
     # 2 tidy utterances of 4 have a substitution and a deletion.
     assert totals["labels"]["substitutions"] == 6 + 2
     assert totals["labels"]["deletions"] == 2 + 2
-    assert totals["labels"]["additions"] == 1
+    assert totals["labels"]["insertions"] == 1
     assert sum(totals["labels"].values()) == num_utterances * 11 + 1
     assert sum(totals["labels"].values()) == sum(totals["folded"].values())
     assert totals["folded"]["substitutions"] == 6 + 2 - 2  # AH0,AX,s twice
     units = totals["units"]
     assert units["correct"] + units["substitutions"] + units["deletions"] == num_utterances * 9
-    assert units["additions apart"] == 1
+    assert units["insertions apart"] == 1
     about = load_json(data / "corpus.json")
     assert (about["title"], about["synthetic"]) == ("L2-ARCTIC", False)
     assert [about["counts"][split]["utterances"] for split in SPLITS] == [len(READ), 2, 2]
@@ -209,10 +209,10 @@ def test_protocol_annotation_has_the_annotators_units(tidy, tmp_path):
     assert load_json(tmp_path / "corpus.json")["protocol"] == "annotation"
 
 
-def test_pieces_come_in_stage_2_and_their_truth_is_of_words(tidy, tmp_path):
+def test_tokens_come_in_stage_2_and_their_truth_is_of_words(tidy, tmp_path):
     assert run(tidy, tmp_path, "--unit", "bpe") == 0
     assert fbank_stage(["--data-dir", str(tmp_path), *SAME_AUDIO]) == 0
-    options = ["--data-dir", str(tmp_path), "--num-pieces", "14"]
+    options = ["--data-dir", str(tmp_path), "--vocab-size", "14"]
     assert units_stage(options) == 0
     before = (tmp_path / "fbank" / "cuts_test.jsonl.gz").read_bytes()
     assert units_stage(options) == 0
@@ -228,7 +228,7 @@ def test_pieces_come_in_stage_2_and_their_truth_is_of_words(tidy, tmp_path):
     assert truth.positive.tolist() == [True, False, False, True] + [False] * 4
 
 
-def test_words_of_phones_and_of_pieces_are_judged_alike(tidy, tmp_path):
+def test_words_of_phones_and_of_tokens_are_judged_alike(tidy, tmp_path):
     verdicts = []
     for unit in ("phone", "bpe"):
         assert run(tidy, tmp_path / unit, "--unit", unit) == 0

@@ -33,7 +33,7 @@ class L2Arctic(Recipe):
             options = [*self.options, "--data-dir", self.data, "--seed", self.seed]
             return load_script("recipes/l2arctic/prepare.py")([str(option) for option in options])
         if number == 2 and "bpe" in self.options:
-            return load_script(STAGES[2])(["--data-dir", str(self.data), "--num-pieces", "60"])
+            return load_script(STAGES[2])(["--data-dir", str(self.data), "--vocab-size", "60"])
         return super().stage(number)
 
 
@@ -127,7 +127,7 @@ def test_details_are_by_error_by_word_and_by_unit(phones):
     errors = details["errors"]["ML-VAE-sub"]
     number = errors["num_substituted"] + errors["num_left_out"]
     assert number == results["counts"]["num_mismatched"] > 0
-    assert details["counts"]["additions"] <= totals["additions apart"]
+    assert details["counts"]["insertions"] <= totals["insertions apart"]
     assert {"oracle", "FA", "ML-VAE", "ML-VAE-sub"} <= set(details["words"])
     assert details["words"]["oracle"]["hard_f1"] == 1.0
     assert (
@@ -136,12 +136,12 @@ def test_details_are_by_error_by_word_and_by_unit(phones):
     )
 
 
-def test_pieces_need_no_lexicon_and_are_scored_by_word(make, phones, monkeypatch):
+def test_tokens_need_no_lexicon_and_are_scored_by_word(make, phones, monkeypatch):
     def no_lexicon(path):
         raise AssertionError("a lexicon is read")
 
     monkeypatch.setattr("mlvae.data.lexicon.Lexicon.load", no_lexicon)
-    recipe = make("pieces", "--unit", "bpe")
+    recipe = make("bpe", "--unit", "bpe")
     recipe.systems = "ml-vae-sub"
     assert recipe.run(*range(7)) == [0] * 7
     results = results_of(recipe)
@@ -157,8 +157,8 @@ def test_pieces_need_no_lexicon_and_are_scored_by_word(make, phones, monkeypatch
     assert scores["brier_score"] is not None
     # The same words are wrong, whichever the units.
     of_phones = results_of(phones)["details"]["words"]["flag-all (FA)"]["hard_precision"]
-    of_pieces = results["details"]["words"]["flag-all (FA)"]["hard_precision"]
-    assert of_pieces == pytest.approx(of_phones)
+    of_tokens = results["details"]["words"]["flag-all (FA)"]["hard_precision"]
+    assert of_tokens == pytest.approx(of_phones)
 
 
 def test_the_annotators_units_have_silence_and_added_sounds(make):
@@ -171,6 +171,6 @@ def test_the_annotators_units_have_silence_and_added_sounds(make):
     )
     kinds = ("substituted", "left_out", "added", "correct")
     assert sum(errors[f"num_{kind}"] for kind in kinds) == results["counts"]["num_units"]
-    assert errors["num_added"] <= totals["additions"]
+    assert errors["num_added"] <= totals["insertions"]
     assert "sil" in results["details"]["units"]["FA"]
     assert results["details"]["words"] == {}

@@ -1,4 +1,4 @@
-"""Figures of a corpus with annotators: error types, times, words, units, additions."""
+"""Figures of a corpus with annotators: error types, times, words, units, insertions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def annotated(unit: str = "phone", name: str = "x") -> SupervisionSegment:
         {"word": "ab", "start": 0.0, "duration": 0.4, "wrong": True, "marked": True},
         {"word": "cdb", "start": 0.4, "duration": 0.6, "wrong": True, "marked": True},
     ]
-    records = [{**record, "additions": place} for place, record in enumerate(records)]
+    records = [{**record, "insertions": place} for place, record in enumerate(records)]
     units = UNITS
     if unit == "bpe":
         units = [(r["word"], "*", "s", r["start"], r["duration"]) for r in records]
@@ -50,7 +50,7 @@ def annotated(unit: str = "phone", name: str = "x") -> SupervisionSegment:
             "error": [error for _, _, error, _, _ in units],
             "annotated": [duration > 0 for *_, duration in units],
             "words": records,
-            "additions": [{"symbol": "k", "start": 0.9, "duration": 0.1, "word": 1}],
+            "insertions": [{"symbol": "k", "start": 0.9, "duration": 0.1, "word": 1}],
             "unplaced": [],
             "excused": [],
         },
@@ -109,7 +109,7 @@ def test_only_kinds_that_are_there_have_a_column():
     """Where silence is a unit, an added sound is one as well."""
     segment = annotated()
     segment.custom["error"][2] = "a"
-    segment.custom["additions"] = []
+    segment.custom["insertions"] = []
     truth = truth_of([segment])
     details = details_of(truth, [tier_answer("oracle", truth, [answered()], "fa")], [])
     assert details["errors"]["oracle"]["num_added"] == 1
@@ -171,8 +171,8 @@ def test_what_is_apart_is_said():
     answer = answer_of(truth, answered())
     details = details_of(truth, [answer_of(truth, answered()), answer], [])
     assert details["counts"] == {
-        "additions": 2,
-        "words with additions": 2,
+        "insertions": 2,
+        "words with insertions": 2,
         "unplaced": 0,
         "excused": 0,
     }
@@ -196,7 +196,7 @@ def test_of_many_kinds_of_units_the_most_frequent_are_listed():
 
 
 @pytest.mark.parametrize("unit", ["phone", "bpe"])
-def test_stage_6_of_phones_and_of_pieces(unit, tmp_path, capsys):
+def test_stage_6_of_phones_and_of_tokens(unit, tmp_path, capsys):
     data, exp = tmp_path / "data", tmp_path / "exp"
     data.mkdir()
     corpus = {"title": "L2-ARCTIC (simulated)", "synthetic": True, "unit": unit}
@@ -227,7 +227,7 @@ def test_stage_6_of_phones_and_of_pieces(unit, tmp_path, capsys):
     assert ("words" in results and bool(results["words"])) == (unit == "phone")
     text = (exp / "details.txt").read_text()
     assert text.startswith(heading)
-    assert "2 added sounds in 2 words" in text
+    assert "2 inserted sounds in 2 words" in text
     assert max(map(len, text.splitlines())) <= 120
     assert (exp / "utterance.png").exists()
 

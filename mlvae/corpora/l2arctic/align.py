@@ -64,7 +64,7 @@ def words_of_segments(
 
     Args:
         words: the pronunciations of each word of the text.
-        segments: of the utterance, silence and additions among them.
+        segments: of the utterance, silence and insertions among them.
 
     Returns:
         One a segment: the place of its word, None for silence.
@@ -81,7 +81,7 @@ def words_of_segments(
     found: list[int | None] = [None] * len(segments)
     for i, owner in zip(spoken, owners):
         found[i] = owner
-    _place_additions(found, segments)
+    _place_insertions(found, segments)
     return found
 
 
@@ -119,8 +119,8 @@ def _fill(owners: list[int | None], tier_words: Sequence[int | None]) -> None:
             owners[i] = owners[(same or candidates)[0]]
 
 
-def _place_additions(found: list[int | None], segments: Sequence[Segment]) -> None:
-    """Words of additions, from the segments that are no silence."""
+def _place_insertions(found: list[int | None], segments: Sequence[Segment]) -> None:
+    """Words of insertions, from the segments that are no silence."""
     sounding = [i for i, s in enumerate(segments) if (s.canonical, s.perceived) != (SIL, SIL)]
     owners = [found[i] for i in sounding]
     _fill(owners, [segments[i].word for i in sounding])

@@ -83,7 +83,7 @@ class Segment:
     """An interval of the tier ``phones``.
 
     Attributes:
-        canonical: folded phone that should have been said; ``sil`` for silence and additions.
+        canonical: folded phone that should have been said; ``sil`` for silence and insertions.
         perceived: folded phone that was heard; ``sil`` for silence and deletions.
         tag: the annotators' own error type, before folding.
         start: seconds.

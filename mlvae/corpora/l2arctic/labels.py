@@ -1,7 +1,7 @@
 """Labels of L2-ARCTIC's annotators: a phone, or what it should have been and what was heard.
 
 ``AH0`` is a phone that was said as it should be; ``D,T,s`` a substitution, ``D,sil,d`` a deletion,
-``sil,K,a`` an addition. What was typed differs from that in many small ways.
+``sil,K,a`` an insertion. What was typed differs from that in many small ways.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from mlvae.data.lexicon import SIL, fold_phone
 
-SUBSTITUTION, DELETION, ADDITION = "s", "d", "a"
+SUBSTITUTION, DELETION, INSERTION = "s", "d", "a"
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class PhoneLabel:
     """One label, read.
 
     Attributes:
-        canonical: folded phone that should have been said; ``sil`` for an addition or silence.
+        canonical: folded phone that should have been said; ``sil`` for an insertion or silence.
         perceived: folded phone that was heard; ``sil`` for a deletion or silence.
         tag: the annotators' own error type, ``s``, ``d`` or ``a``; where they gave two phones
             without one, what the phones say; empty for a single phone. It may name an error
@@ -44,7 +44,7 @@ def error_type(canonical: str, perceived: str) -> str:
         return ""
     if perceived == SIL:
         return DELETION
-    return ADDITION if canonical == SIL else SUBSTITUTION
+    return INSERTION if canonical == SIL else SUBSTITUTION
 
 
 def read_label(label: str) -> PhoneLabel:
@@ -67,10 +67,10 @@ def read_label(label: str) -> PhoneLabel:
     if len(fields) > 3:
         raise ValueError(f"label {label!r} has {len(fields)} parts, three at most are expected")
     tag = fields[2].strip().lower() if len(fields) == 3 else ""
-    if len(fields) == 3 and tag not in (SUBSTITUTION, DELETION, ADDITION):
+    if len(fields) == 3 and tag not in (SUBSTITUTION, DELETION, INSERTION):
         raise ValueError(f"label {label!r}: {fields[2]!r} is no error type, those are s, d, a")
     missing = [not field.strip() for field in fields[:2]]
-    if len(fields) > 1 and ((missing[0] and tag != ADDITION) or (missing[1] and tag != DELETION)):
+    if len(fields) > 1 and ((missing[0] and tag != INSERTION) or (missing[1] and tag != DELETION)):
         raise ValueError(f"label {label!r} lacks a phone")
     try:
         phones = [fold_phone(field) for field in fields[:2]]
@@ -80,7 +80,7 @@ def read_label(label: str) -> PhoneLabel:
     if len(fields) == 1:
         return PhoneLabel(phones[0], phones[0], "", tidy and not label.endswith(","))
     shown = error_type(*phones)
-    tag = shown if shown in (DELETION, ADDITION) else tag or shown
+    tag = shown if shown in (DELETION, INSERTION) else tag or shown
     if shown == SUBSTITUTION:
         tag = SUBSTITUTION
     tidy = tidy and len(fields) == 3 and fields[2] == tag

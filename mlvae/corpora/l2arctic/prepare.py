@@ -5,7 +5,7 @@ Written to the corpus folder, besides what every corpus has (``manifests``, ``tr
 and ``repairs.jsonl``, a line for each thing that was read otherwise than it is written. Recordings
 stay where they are; the manifests resample them to 16 kHz when they are read.
 
-A cut's supervision has ``custom["units"]`` (phones; with pieces they come in stage 2), ``words``,
+A cut's supervision has ``custom["units"]`` (phones; BPE tokens come in stage 2), ``words``,
 ``word_of_unit`` and ``pronunciations``: by word a list of pronunciations, lists of phones, the
 first being the one in ``units``. Protocol annotation has ``units`` alone: its silence is of no
 word.
@@ -62,14 +62,14 @@ class CorpusOptions:
         title: heading of tables.
         synthetic: whether the speech was simulated.
         protocol: ``text`` or ``annotation``.
-        unit: ``phone`` or ``bpe`` (pieces of words, protocol text only).
+        unit: ``phone`` or ``bpe`` (BPE tokens, protocol text only).
         unknown_words: ``stop`` or ``skip``.
         split: ``official``, or ``speaker:<NAME>``: that one is test, those of `VALID` are valid.
         num_utterances: of the annotated ones, drawn evenly from the speakers; None: all.
         seed: of the drawing.
 
     Raises:
-        ValueError: if a choice is none of these, or pieces are wanted of the annotation.
+        ValueError: if a choice is none of these, or BPE tokens of the annotation are wanted.
     """
 
     title: str = "L2-ARCTIC"
@@ -90,7 +90,7 @@ class CorpusOptions:
             if value not in choices:
                 raise ValueError(f"{value!r} is none of {', '.join(choices)}")
         if self.unit == "bpe" and self.protocol == "annotation":
-            raise ValueError("pieces are of the text: unit bpe goes with protocol text alone")
+            raise ValueError("BPE tokens are of the text: unit bpe goes with protocol text alone")
         kind, _, speaker = self.split.partition(":")
         if self.split != "official" and (kind != "speaker" or speaker not in SPEAKERS):
             raise ValueError(
@@ -250,7 +250,7 @@ def _cut(utterance: Utterance, custom: dict) -> MonoCut:
     )
 
 
-_NAMES = {"": "correct", "s": "substitutions", "d": "deletions", "a": "additions"}
+_NAMES = {"": "correct", "s": "substitutions", "d": "deletions", "a": "insertions"}
 
 
 def _count(counts: dict[str, Counter], utterance: Utterance, truth: UtteranceTruth) -> None:
@@ -263,7 +263,7 @@ def _count(counts: dict[str, Counter], utterance: Utterance, truth: UtteranceTru
         counts["folded"][kind] += 1
     counts["units"].update(_NAMES[unit.error] for unit in truth.units)
     counts["units"]["not annotated"] += sum(not unit.annotated for unit in truth.units)
-    for name in ("additions", "unplaced"):
+    for name in ("insertions", "unplaced"):
         counts["units"][f"{name} apart"] += len(getattr(truth, name))
     counts["units"]["words excused"] += len(truth.excused)
     counts["repairs"].update(repair.kind for repair in utterance.repairs)

@@ -16,9 +16,9 @@ unit was left out) and these ``custom`` fields:
     the place of a unit's word in ``words``; None for silence of protocol annotation.
 ``words``
     by word of the text: ``word``, ``start`` and ``duration`` (seconds), ``wrong`` (any of its
-    units is), ``marked`` (the annotators mark an error in it that folding leaves), ``additions``
-    (sounds added to it, which make it neither).
-``additions``
+    units is), ``marked`` (the annotators mark an error in it that folding leaves), ``insertions``
+    (sounds inserted in it, which make it neither).
+``insertions``
     sounds that are no unit: ``symbol``, ``start``, ``duration``, ``word``.
 ``unplaced``
     annotated errors on phones that the text's pronunciation lacks: the same, with ``canonical``.
@@ -28,7 +28,7 @@ unit was left out) and these ``custom`` fields:
 
 `Truth` of `mlvae.score.truth` reads tiers and ``units_from`` alone. Scoring by word needs
 ``words``, whose order is that of ``words`` in the cut; ``marked`` does not depend on the kind of
-unit, so that phones and pieces can be compared by it.
+unit, so that phones and BPE tokens can be compared by it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class UtteranceTruth:
 
     units: list[TrueUnit]
     words: list[dict[str, Any]] = field(default_factory=list)
-    additions: list[dict[str, Any]] = field(default_factory=list)
+    insertions: list[dict[str, Any]] = field(default_factory=list)
     unplaced: list[dict[str, Any]] = field(default_factory=list)
     excused: list[int] = field(default_factory=list)
 
@@ -95,7 +95,7 @@ class UtteranceTruth:
                 "annotated": [unit.annotated for unit in self.units],
                 "word_of_unit": [unit.word for unit in self.units],
                 "words": self.words,
-                "additions": self.additions,
+                "insertions": self.insertions,
                 "unplaced": self.unplaced,
                 "excused": self.excused,
             },
@@ -108,7 +108,7 @@ def _span(start: float, end: float) -> dict[str, float]:
 
 
 def annotation_truth(utterance: Utterance) -> UtteranceTruth:
-    """Protocol annotation: every annotated interval is a unit, silence and additions among them.
+    """Protocol annotation: every annotated interval is a unit, silence and insertions among them.
 
     Silence that is cut into several intervals is one unit.
     """
@@ -164,9 +164,9 @@ def phone_truth(
                 unit = _unit(symbol, sounds[place], word, excused)
             now = unit.end
             truth.units.append(unit)
-        truth.additions += [_added(s, word) for s in mine if s.canonical == SIL]
+        truth.insertions += [_inserted(s, word) for s in mine if s.canonical == SIL]
         truth.unplaced += [
-            {**_added(sound, word), "canonical": sound.canonical}
+            {**_inserted(sound, word), "canonical": sound.canonical}
             for i, sound in enumerate(sounds)
             if i not in places and sound.perceived not in (sound.canonical, SIL) and not excused
         ]
@@ -179,7 +179,7 @@ def phone_truth(
 
 
 def word_truth(utterance: Utterance, words: Sequence[str]) -> UtteranceTruth:
-    """Pieces of words: the units of the truth are the words of the transcript.
+    """BPE tokens: the units of the truth are the words of the transcript.
 
     A word is wrong (``*`` was heard) if any of its phones is, folded; its times are those of its
     phones. Words of the transcript are those of the tier ``words`` by alignment of both texts.
@@ -200,8 +200,8 @@ def word_truth(utterance: Utterance, words: Sequence[str]) -> UtteranceTruth:
         start, end = word["start"], word["start"] + word["duration"]
         heard = WRONG if wrong else word["word"]
         truth.units.append(TrueUnit(word["word"], heard, "s" if wrong else "", start, end, number))
-    truth.additions = [
-        _added(segment, owner)
+    truth.insertions = [
+        _inserted(segment, owner)
         for segment, owner in zip(utterance.segments, owners)
         if segment.canonical == SIL != segment.perceived
     ]
@@ -217,7 +217,7 @@ def _unit(symbol: str, segment: Segment, word: int, excused: bool) -> TrueUnit:
     return TrueUnit(symbol, heard, error, segment.start, segment.end, word)
 
 
-def _added(segment: Segment, word: int | None) -> dict[str, Any]:
+def _inserted(segment: Segment, word: int | None) -> dict[str, Any]:
     return {"symbol": segment.perceived, **_span(segment.start, segment.end), "word": word}
 
 
@@ -242,6 +242,6 @@ def _words(
         record = {"word": name, "start": None, "duration": None}
         if sounds:
             record.update(_span(sounds[0].start, sounds[-1].end))
-        additions = sum(s.canonical == SIL != s.perceived for s in mine)
-        records.append({**record, "wrong": marked, "marked": marked, "additions": additions})
+        insertions = sum(s.canonical == SIL != s.perceived for s in mine)
+        records.append({**record, "wrong": marked, "marked": marked, "insertions": insertions})
     return records

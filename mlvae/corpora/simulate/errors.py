@@ -2,7 +2,7 @@
 
 ``confusions.tsv`` holds counts of canonical and perceived phones over 2,697 annotated
 utterances of L2-ARCTIC (folded phones: AO counts as AA, ZH as SH; ``-`` is a deletion, canonical
-``+`` an addition, ``err`` an unclear sound). They do not tell speakers apart, so speakers are
+``+`` an insertion, ``err`` an unclear sound). They do not tell speakers apart, so speakers are
 invented: each has a handful of confusions that happen often (its habits), some of them shared with
 the speakers of the same first language, and makes the others rarely. Averaged over the speakers,
 each confusion has its counted rate. Which speaker has which habit is drawn; it says nothing about
@@ -22,7 +22,7 @@ from mlvae.corpora.simulate.phones import ERR_CONSONANTS, ERR_VOWELS, VOWELS, ba
 
 REAL_UTTERANCES = 3599
 REAL_COUNTS = {"s": 14098, "d": 3420, "a": 1092}
-"""Annotated substitutions, deletions and additions in the real corpus."""
+"""Annotated substitutions, deletions and insertions in the real corpus."""
 
 SHARED_HABITS, OWN_HABITS = 3, 4
 HABIT_WEIGHT = 12.0
@@ -43,7 +43,7 @@ class Segment:
 
     Attributes:
         word: index of its word.
-        canonical: ARPAbet with stress; None: an addition.
+        canonical: ARPAbet with stress; None: an insertion.
         perceived: what an annotator writes, ARPAbet with stress, or ``err``; None: a deletion.
         spoken: what the voice is given (see `mlvae.corpora.simulate.phones`); None: a deletion.
     """
@@ -86,7 +86,7 @@ def mean_rates(counts: Mapping[Pair, int], phones: Sequence[Sequence[str]]) -> d
 
     Returns:
         By (canonical, perceived): probability that the phone is spoken so; for ``+``: expected
-        number of such additions in an utterance.
+        number of such insertions in an utterance.
     """
     totals: Counter[str] = Counter()
     for (canonical, _), count in counts.items():
@@ -98,7 +98,7 @@ def mean_rates(counts: Mapping[Pair, int], phones: Sequence[Sequence[str]]) -> d
     expected: Counter[str] = Counter()
     for pair, rate in rates.items():
         expected[error_kind(pair)] += rate * present[pair[0]] / len(phones)
-    expected["a"] = 1.0  # the counts of additions are shares already
+    expected["a"] = 1.0  # the counts of insertions are shares already
     scale = {kind: n / REAL_UTTERANCES / expected[kind] for kind, n in REAL_COUNTS.items()}
     return {pair: rate * scale[error_kind(pair)] for pair, rate in rates.items()}
 

@@ -1,7 +1,7 @@
 """TextGrid files of a simulated utterance, in the form of L2-ARCTIC's annotations.
 
 Tiers ``words`` and ``phones``. A correct phone is labelled ``AH0``, a substitution ``AH0,EH,s``, a
-deletion ``AH0,sil,d``, an addition ``sil,EH,a``; an unstressed AH that was heard is written AX, as
+deletion ``AH0,sil,d``, an insertion ``sil,EH,a``; an unstressed AH that was heard is written AX, as
 the annotators do. Silence is ``sil`` at the edges and ``sp`` inside.
 """
 
@@ -62,7 +62,7 @@ def annotation_tiers(
 
     Returns:
         The tiers ``words`` and ``phones`` of the annotation, and of a canonical alignment, in
-        which a phone keeps the time of its rendering and an addition belongs to the phone before
+        which a phone keeps the time of its rendering and an insertion belongs to the phone before
         it. All tiers fill the recording without gaps.
     """
     entries = _lay_out(segments, times, duration)

@@ -69,12 +69,12 @@ def test_units_are_of_the_text_with_the_annotators_times():
     assert [(w["word"], w["start"], w["duration"]) for w in truth.words][1] == ("had", 0.3, 0.3)
 
 
-def test_additions_are_no_units():
+def test_insertions_are_no_units():
     truth = mapped((*DOG_WORDS[:3], ("dog", ("D", "AO1", "G", "sil,K,a"))))
     assert len(truth.units) == 9
     assert not any(unit.error for unit in truth.units)
-    assert truth.additions == [{"symbol": "k", "start": 1.0, "duration": 0.1, "word": 3}]
-    assert [word["additions"] for word in truth.words] == [0, 0, 0, 1]
+    assert truth.insertions == [{"symbol": "k", "start": 1.0, "duration": 0.1, "word": 3}]
+    assert [word["insertions"] for word in truth.words] == [0, 0, 0, 1]
     assert not truth.words[3]["wrong"]
 
 
@@ -143,12 +143,12 @@ def test_any_errors_on_any_pronunciations_are_found_where_they_are(spoken):
             words.append((name, labels))
         truth = mapped(words, spoken)
         assert [(unit.canonical, unit.perceived) for unit in truth.units] == expected
-        assert len(truth.additions) == sum(label == "sil,Z,a" for _, ls in words for label in ls)
+        assert len(truth.insertions) == sum(label == "sil,Z,a" for _, ls in words for label in ls)
         starts = [unit.start for unit in truth.units]
         assert starts == sorted(starts)
 
 
-def test_the_annotators_own_units_hold_silence_and_additions():
+def test_the_annotators_own_units_hold_silence_and_insertions():
     words = (*DOG_WORDS[:3], ("dog", ("D", "sil,K,a", "AO1,sil,d", "G")))
     truth = annotation_truth(utterance(words))
     assert [unit.canonical for unit in truth.units] == (
@@ -160,7 +160,7 @@ def test_the_annotators_own_units_hold_silence_and_additions():
     ]
     assert truth.units[0].word is None
     assert truth.units[-1].word is None
-    assert truth.additions == []
+    assert truth.insertions == []
     assert [word["wrong"] for word in truth.words] == [False, False, False, True]
 
 

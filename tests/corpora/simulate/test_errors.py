@@ -117,7 +117,7 @@ def test_segments_hold_the_sentence_and_what_was_drawn(sentences, spoken):
                 assert s.spoken == s.perceived or s.spoken.startswith("err:")
 
 
-def test_additions_stand_apart_from_deletions_and_from_their_like(spoken):
+def test_insertions_stand_apart_from_deletions_and_from_their_like(spoken):
     seen = 0
     for _, segments in spoken:
         for index, s in enumerate(segments):

@@ -5,9 +5,9 @@ import json
 import pytest
 from lhotse import CutSet, MonoCut, SupervisionSegment
 
+from mlvae.data.bpe import cuts_with_tokens, train_bpe, with_tokens
 from mlvae.data.dataset import load_cuts
 from mlvae.data.manifests import write_json, write_manifest
-from mlvae.data.pieces import cuts_with_pieces, train_pieces, with_pieces
 from mlvae.made import Record
 from mlvae.stage import StageReport
 from mlvae.tiers import units_of_words
@@ -22,14 +22,14 @@ def cut_of(words, name="utt"):
     return MonoCut(name, 0.0, 1.0, 0, supervisions=[supervision])
 
 
-def test_the_same_text_gives_the_same_pieces():
-    models = [train_pieces(SENTENCES, 16).serialized_model_proto() for _ in range(2)]
+def test_the_same_text_gives_the_same_tokens():
+    models = [train_bpe(SENTENCES, 16).serialized_model_proto() for _ in range(2)]
     assert models[0] == models[1]
-    assert models[0] != train_pieces(SENTENCES, 14).serialized_model_proto()
+    assert models[0] != train_bpe(SENTENCES, 14).serialized_model_proto()
 
 
-def test_pieces_spell_the_words_and_know_theirs():
-    cut = with_pieces(cut_of(["the", "cats"]), train_pieces(SENTENCES, 16))
+def test_tokens_spell_the_words_and_know_theirs():
+    cut = with_tokens(cut_of(["the", "cats"]), train_bpe(SENTENCES, 16))
     units = cut.supervisions[0].custom["units"]
     assert "".join(units) == "▁the▁cats"
     words = units_of_words(cut)
@@ -41,16 +41,16 @@ def test_pieces_spell_the_words_and_know_theirs():
 def test_a_letter_that_training_lacks_skips_the_cut_by_name(tmp_path):
     report = StageReport("2 units", tmp_path)
     cuts = CutSet.from_cuts([cut_of(["cat"], "one"), cut_of(["zoo"], "two")])
-    made, left = cuts_with_pieces(cuts, train_pieces(SENTENCES, 16), report)
+    made, left = cuts_with_tokens(cuts, train_bpe(SENTENCES, 16), report)
     assert [cut.id for cut in made] == ["one"]
     assert [cut.id for cut in left] == ["two"]
     assert report.skipped[0]["reason"] == "two: the training text lacks a letter of 'zoo'"
 
 
 @pytest.mark.parametrize(("size", "reason"), [(5, "smaller than"), (5000, "too high")])
-def test_a_number_of_pieces_that_cannot_be_is_refused_in_one_line(size, reason):
-    with pytest.raises(ValueError, match=f"cannot learn {size} pieces: .*{reason}") as caught:
-        train_pieces(SENTENCES, size)
+def test_a_vocab_size_that_cannot_be_is_refused_in_one_line(size, reason):
+    with pytest.raises(ValueError, match=f"cannot learn {size} tokens: .*{reason}") as caught:
+        train_bpe(SENTENCES, size)
     assert "\n" not in str(caught.value)
 
 
@@ -62,8 +62,8 @@ def test_the_stage_can_be_run_again_with_another_number(tmp_path):
         write_manifest(tmp_path / "fbank" / f"cuts_{split}.jsonl.gz", cuts)
     sizes = []
     for size in ("14", "16", "14"):
-        units_stage(["--data-dir", str(tmp_path), "--num-pieces", size])
-        sizes.append((tmp_path / "units" / "pieces.model").read_bytes())
+        units_stage(["--data-dir", str(tmp_path), "--vocab-size", size])
+        sizes.append((tmp_path / "units" / "bpe.model").read_bytes())
         lines = (tmp_path / "skipped.jsonl").read_text().splitlines()
         assert "lacks a letter of 'zoo'" in json.loads(lines[0])["reason"]
         assert [cut.id for cut in load_cuts(tmp_path / "fbank" / "cuts_test.jsonl.gz")] == ["test"]
@@ -71,5 +71,5 @@ def test_the_stage_can_be_run_again_with_another_number(tmp_path):
 
 
 def test_a_cut_without_words_is_named():
-    with pytest.raises(ValueError, match="utt: no words to make pieces of"):
-        with_pieces(cut_of([]), train_pieces(SENTENCES, 16))
+    with pytest.raises(ValueError, match="utt: no words to make tokens of"):
+        with_tokens(cut_of([]), train_bpe(SENTENCES, 16))

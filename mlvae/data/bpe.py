@@ -1,6 +1,6 @@
-"""Pieces of words as units, learnt from the training text by SentencePiece (byte pair encoding).
+"""BPE tokens (subwords) as units, learnt from the training text by SentencePiece.
 
-For languages without a lexicon. A piece never spans words; the first of a word begins with ``▁``.
+For languages without a lexicon. A token never spans words; the first of a word begins with ``▁``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor
 
 DEFAULT_SIZE = 200
-"""Pieces: few enough for each to be heard often, in some thousand sentences."""
+"""Tokens: few enough for each to be heard often, in some thousand sentences."""
 
 
 def words_of_cut(cut: Cut) -> list[str]:
@@ -37,7 +37,7 @@ def words_of_cut(cut: Cut) -> list[str]:
         raise ValueError(f"{cut.id}: {len(cut.supervisions)} supervisions where one is expected")
     words = (cut.supervisions[0].custom or {}).get("words")
     if not words:
-        raise ValueError(f"{cut.id}: no words to make pieces of")
+        raise ValueError(f"{cut.id}: no words to make tokens of")
     return [_spelt(word, place, cut.id) for place, word in enumerate(words, start=1)]
 
 
@@ -55,7 +55,7 @@ def _spelt(word: str, place: int, cut_id: str) -> str:
 
 
 def sentences_of(cuts: Iterable[Cut]) -> list[list[str]]:
-    """The words of the cuts that have some to be spelt; `cuts_with_pieces` names the others."""
+    """The words of the cuts that have some to be spelt; `cuts_with_tokens` names the others."""
     sentences = []
     for cut in cuts:
         with contextlib.suppress(ValueError):
@@ -63,15 +63,15 @@ def sentences_of(cuts: Iterable[Cut]) -> list[list[str]]:
     return sentences
 
 
-def train_pieces(sentences: Iterable[Sequence[str]], num_pieces: int) -> SentencePieceProcessor:
-    """Learn pieces; the same sentences give the same pieces.
+def train_bpe(sentences: Iterable[Sequence[str]], vocab_size: int) -> SentencePieceProcessor:
+    """Learn BPE; the same sentences give the same tokens.
 
     Args:
         sentences: each a list of words.
-        num_pieces: how many, the three symbols among them that SentencePiece adds.
+        vocab_size: number of tokens, the three symbols among them that SentencePiece adds.
 
     Raises:
-        ValueError: if sentencepiece is not installed, or the text does not give so many pieces or
+        ValueError: if sentencepiece is not installed, or the text does not give so many tokens or
             needs more for its letters.
     """
     try:
@@ -86,7 +86,7 @@ def train_pieces(sentences: Iterable[Sequence[str]], num_pieces: int) -> Sentenc
             sentence_iterator=iter([" ".join(words) for words in sentences]),
             model_writer=model,
             model_type="bpe",
-            vocab_size=num_pieces,
+            vocab_size=vocab_size,
             character_coverage=1.0,
             normalization_rule_name="identity",
             bos_id=-1,
@@ -96,23 +96,23 @@ def train_pieces(sentences: Iterable[Sequence[str]], num_pieces: int) -> Sentenc
         )
     except RuntimeError as error:  # its messages begin with the place in its own source
         reason = " ".join(str(error).split("]")[-1].split()) or "it gives no reason"
-        raise ValueError(f"SentencePiece cannot learn {num_pieces} pieces: {reason}") from None
+        raise ValueError(f"SentencePiece cannot learn {vocab_size} tokens: {reason}") from None
     return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
 
 
-def save_pieces(processor: SentencePieceProcessor, path: Path) -> None:
+def save_bpe(processor: SentencePieceProcessor, path: Path) -> None:
     """Write the model, atomically; SentencePiece's own tools read it."""
     with atomic_path(Path(path)) as temporary:
         temporary.write_bytes(processor.serialized_model_proto())
 
 
-def with_pieces(cut: Cut, processor: SentencePieceProcessor) -> Cut:
-    """A copy of a cut whose canonical units are the pieces of its words.
+def with_tokens(cut: Cut, processor: SentencePieceProcessor) -> Cut:
+    """A copy of a cut whose canonical units are the BPE tokens of its words.
 
-    ``custom["units"]`` are the pieces and ``custom["word_of_unit"]`` the places of their words.
+    ``custom["units"]`` are the tokens and ``custom["word_of_unit"]`` the places of their words.
 
     Raises:
-        ValueError: as `words_of_cut`, and if a letter was not in the training text or a piece is a
+        ValueError: as `words_of_cut`, and if a letter was not in the training text or a token is a
             symbol with a meaning of its own; names it.
     """
     units: list[str] = []
@@ -121,25 +121,25 @@ def with_pieces(cut: Cut, processor: SentencePieceProcessor) -> Cut:
         ids = processor.encode(word)
         if processor.unk_id() in ids:
             raise ValueError(f"{cut.id}: the training text lacks a letter of {word!r}")
-        pieces = processor.id_to_piece(ids)
-        for piece in pieces:
-            if piece in RESERVED:
-                raise ValueError(f"{cut.id}: {piece!r} is a piece of {word!r}: {RESERVED[piece]}")
-        units += pieces
+        tokens = processor.id_to_piece(ids)
+        for token in tokens:
+            if token in RESERVED:
+                raise ValueError(f"{cut.id}: {token!r} is a token of {word!r}: {RESERVED[token]}")
+        units += tokens
         word_of_unit += [place] * len(ids)
     supervision = cut.supervisions[0]
     custom = {**supervision.custom, "units": units, "word_of_unit": word_of_unit}
     return fastcopy(cut, supervisions=[fastcopy(supervision, custom=custom)])
 
 
-def cuts_with_pieces(
+def cuts_with_tokens(
     cuts: CutSet, processor: SentencePieceProcessor, report: StageReport
 ) -> tuple[CutSet, CutSet]:
-    """The cuts that pieces can be made of, and the others without units, skipped with a reason."""
+    """The cuts that tokens can be made of, and the others without units, skipped with a reason."""
     made, left = [], []
     for cut in cuts:
         try:
-            made.append(with_pieces(cut, processor))
+            made.append(with_tokens(cut, processor))
         except ValueError as error:
             report.skip(cut.id, str(error))
             left.append(_without_units(cut))
@@ -147,7 +147,7 @@ def cuts_with_pieces(
 
 
 def _without_units(cut: Cut) -> Cut:
-    """Units of an earlier run would be pieces of another model."""
+    """Units of an earlier run would be tokens of another model."""
 
     def stripped(custom: dict | None) -> dict:
         kept = custom or {}
