@@ -239,7 +239,7 @@ main() {
   local python
   case "${1:-}" in
     --dev)
-      modules+=" pytest xdist hypothesis ruff jinja2"
+      modules+=" pytest xdist hypothesis ruff"
       active_record+=-dev
       ;;
     "") ;;

@@ -1,5 +1,6 @@
 """Files that a person had changed were overwritten, or deleted, by the next run of their stage: a
-unit table, a list of unknown words that had become a lexicon, a picture beside RESULTS.md.
+unit table, a list of unknown words that had become a lexicon, a picture beside RESULTS.md (for that
+see tests/recipes/test_results.py).
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import pytest
 
 from mlvae.corpora.l2arctic import prepare as l2arctic
 from mlvae.made import InTheWayError, Record, remove_made
-from mlvae.report.results import PICTURE, write_results
 from mlvae.stage import atomic_path, stage_folder
 from tests.data.conftest import corpus, digit_clips, digits, load_script  # noqa: F401
 
@@ -41,21 +41,6 @@ def test_unknown_words_that_became_a_lexicon(tmp_path):
     assert "also in" not in l2arctic._unknown_words(words, tmp_path, made_with)
     l2arctic._write(tmp_path, l2arctic._Corpus(), made_with, {})
     assert path.read_text() == "yak y ae k\nzebu z iy b uw\n"
-
-
-@pytest.mark.parametrize("name", ["RESULTS.md", PICTURE])
-def test_what_lies_where_results_are_composed(tmp_path, name):
-    (tmp_path / "drawn.png").write_bytes(b"drawn")
-    out = tmp_path / "notes" / "RESULTS.md"
-    out.parent.mkdir()
-    for text in ("first", "second"):
-        write_results(text, tmp_path / "drawn.png", out)
-    (out.parent / name).write_text("mine")
-    with pytest.raises(InTheWayError, match=name):
-        write_results("third", tmp_path / "drawn.png", out)
-    assert (out.parent / name).read_text() == "mine"
-    other = (out.parent / PICTURE) if name == "RESULTS.md" else out
-    assert other.read_text() in ("second", "drawn")
 
 
 def write(path, text):
