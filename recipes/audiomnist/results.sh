@@ -81,7 +81,8 @@ if wants seeds; then
     folders+=("$exp_dir/seed-$seed/$folder")
   done
   run_part seeds "$records/seeds-table.txt" "$python" "$root/benchmarks/seeds.py" \
-    --data-dir "$data_dir/fsdd" --exp-dirs "${folders[@]}" --first "$first" --second "$second" \
+    --data-dir "$data_dir/fsdd" --config "$here/conf/$config.yaml" \
+    --exp-dirs "${folders[@]}" --first "$first" --second "$second" \
     --json "$records/seeds.json"
 fi
 

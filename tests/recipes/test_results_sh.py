@@ -91,7 +91,8 @@ def test_every_part_is_run_and_recorded(results):
             f"--systems ml-vae-rl ml-vae --stage 3 --seed {seed} --device auto"
             for seed in (1, 2)
         ),
-        "./benchmarks/seeds.py --data-dir data/fsdd --exp-dirs exp/audiomnist/fsdd/small "
+        "./benchmarks/seeds.py --data-dir data/fsdd "
+        "--config ./recipes/audiomnist/conf/small.yaml --exp-dirs exp/audiomnist/fsdd/small "
         "exp/seed-1/audiomnist/fsdd/small exp/seed-2/audiomnist/fsdd/small "
         "--first ml-vae-rl --second ml-vae --json exp/results/seeds.json",
         "./benchmarks/correctness.py --data-dir data/fsdd --exp-dir exp/audiomnist/fsdd/small "

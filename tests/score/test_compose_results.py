@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks import seeds
 from mlvae.score import experiment
-from tests.score.experiments import HEARD, LIKE, make_experiment
+from tests.score.experiments import HEARD, LIKE, SYSTEMS, SYSTEMS_FILE, make_experiment
 from tests.shell_project import ROOT
 
 pytest.importorskip("jinja2")
@@ -57,7 +57,7 @@ def exp(corpus, tmp_path, monkeypatch):
     sub = json.loads(path.read_text()) | {"best_iteration": 2, "iterations": 3}
     path.write_text(json.dumps(sub | {"history": history}))
     (first / "w2v-ctc" / "training.json").write_text('{"unavailable": "no weights at hand"}')
-    experiment.score_experiment(data, first, num_resamples=20)
+    experiment.score_experiment(data, first, SYSTEMS, num_resamples=20)
     others = ["speaker-theo/audiomnist/fsdd/small", "audiomnist/espeak/small"]
     for folder in (*others, "audiomnist/fsdd/paper"):
         shutil.copytree(first, exp / folder)
@@ -74,6 +74,7 @@ def exp(corpus, tmp_path, monkeypatch):
     systems = {"ml-vae-rl": said | {"gain_right": 6.5, "gain_wrong": 6.25}}
     (records / "correctness.json").write_text(json.dumps(systems))
     options = ["--data-dir", str(data), "--exp-dirs", str(first), str(first)]
+    options += ["--config", str(SYSTEMS_FILE)]
     seeds.main([*options, "--num-resamples", "5", "--json", str(records / "seeds.json")])
     return exp
 
