@@ -25,7 +25,7 @@ stop_stage=6        # last stage to run
 config=small        # a file of recipes/RECIPE/conf, without .yaml
 data_dir=data       # stages 0 to 2 write to DATA_DIR/CORPUS
 exp_dir=exp         # stages 3 to 6 write to EXP_DIR/RECIPE/CORPUS/CONFIG
-systems="ml-vae ml-vae-sub"  # systems to train and compare, separated by spaces
+systems="ml-vae ml-vae-sub"  # systems to train and compare, of those that recipes/systems.yaml and CONFIG declare
 utterance=          # test utterance in the picture of stage 6 (default: chosen by a rule)
 w2v_checkpoint=     # weights of wav2vec 2.0 for w2v-ctc (default: those of torchaudio, if at hand)
 device=auto         # auto, cpu or cuda
@@ -61,13 +61,6 @@ conf=$root/recipes/$recipe/conf/$config.yaml
 [[ -z $num_utterances || $num_utterances =~ ^[1-9][0-9]{0,8}$ ]] ||
   usage_error "--num-utterances must be a positive number of at most 9 digits, not '$num_utterances'"
 [[ $device =~ ^(auto|cpu|cuda)$ ]] || usage_error "--device must be auto, cpu or cuda, not '$device'"
-known_systems="fa two-pass-fa w2v-ctc ml-vae ml-vae-rl ablation-1 ablation-2 ablation-3 ml-vae-sub"
-read -ra names <<<"$systems"
-((${#names[@]})) || usage_error "--systems names none (there are: $known_systems)"
-for name in ${names[@]+"${names[@]}"}; do
-  [[ " $known_systems " == *" $name "* ]] ||
-    usage_error "there is no system '$name' (--systems may name: $known_systems)"
-done
 [[ $num_processes =~ ^[1-9][0-9]{0,2}$ ]] ||
   usage_error "--num-processes must be a positive number of at most 3 digits, not '$num_processes'"
 [[ $seed =~ ^(0|[1-9][0-9]{0,17})$ ]] ||
@@ -128,6 +121,9 @@ fbank_options=(--data-dir "$data")
 [[ $allow_commands == false ]] || fbank_options+=(--allow-commands true)
 [[ $allow_shared_recordings == false ]] || fbank_options+=(--allow-shared-recordings true)
 
+# A mistake in a name must not be found out after hours.
+"$python" "$root/local/check.py" --config "$conf" --systems "$systems" || exit
+
 run_stage 0 prepare "recipes/$recipe/prepare.py" --corpus "$corpus" --data-dir "$data" --seed "$seed" \
   ${corpus_dir:+--corpus-dir "$corpus_dir"} ${split:+--split "$split"} \
   ${num_utterances:+--num-utterances "$num_utterances"} ${prepare_options[@]+"${prepare_options[@]}"}
@@ -137,5 +133,5 @@ run_stage 3 align local/align.py "${model_options[@]}"
 run_stage 4 train local/train.py --num-processes "$num_processes" "${system_options[@]}" \
   ${w2v_checkpoint:+--w2v-checkpoint "$w2v_checkpoint"}
 run_stage 5 localize local/localize.py "${system_options[@]}"
-run_stage 6 score local/score.py --data-dir "$data" --exp-dir "$exp" --seed "$seed" \
+run_stage 6 score local/score.py --data-dir "$data" --exp-dir "$exp" --config "$conf" --seed "$seed" \
   ${utterance:+--utterance "$utterance"}

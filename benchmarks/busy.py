@@ -46,7 +46,8 @@ def step_seconds(threads: int, steps: int) -> float:
 
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    config = load_config(ROOT / "recipes" / "audiomnist" / "conf" / "small.yaml").ml_vae.model
+    config = load_config(ROOT / "recipes" / "audiomnist" / "conf" / "small.yaml")
+    config = config.systems["ml-vae"].settings.model
     model = PhonemeEstimator(40, 10, config.estimator)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     features, num_frames = torch.randn(32, 250, 40), torch.full((32,), 250)

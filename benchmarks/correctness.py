@@ -29,7 +29,7 @@ from lhotse import CutSet
 from scipy.stats import mannwhitneyu
 from tabulate import tabulate
 
-from mlvae.config import TRAINED, load_config
+from mlvae.config import load_config
 from mlvae.data.dataset import UnitDataset, load_cuts, make_sampler
 from mlvae.data.units import UnitTable
 from mlvae.device import seed_everything
@@ -37,7 +37,7 @@ from mlvae.nn import MlVae
 from mlvae.program import start_program
 from mlvae.score.truth import Truth, read_truth
 from mlvae.stage import atomic_path
-from mlvae.systems import load_system
+from mlvae.systems import Setup, load_ml_vae
 
 MAX_FRAMES = 8000  # of a batch, with padding
 
@@ -138,7 +138,6 @@ def make_parser() -> ArgumentParser:
         "--systems",
         type=str,
         nargs="+",
-        choices=TRAINED,
         default=["ml-vae", "ml-vae-rl"],
         help="folders of trained systems",
     )
@@ -163,7 +162,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         found = {}
         for name in options.systems:
-            system = load_system(name, config, cuts, dataset, options.exp_dir / name, device)
+            folder = options.exp_dir / name
+            system = load_ml_vae(Setup(name, config, dataset, device, 0, folder), cuts)
             found[name] = measure(
                 system.model, cuts, dataset, units, options.num_draws, options.seed
             )

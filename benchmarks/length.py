@@ -34,7 +34,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -58,7 +58,7 @@ from mlvae.data.manifests import write_json, write_manifest
 from mlvae.data.units import UnitTable
 from mlvae.program import start_program
 from mlvae.stage import log
-from mlvae.systems import load_localizers, train_system
+from mlvae.systems import Setup, load_localizers, train_ml_vae
 from mlvae.tiers import tier
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -210,9 +210,9 @@ def prepare(
 def recipe(iterations: int) -> RecipeConfig:
     """The recipe's small configuration, with silence, for a few iterations."""
     config = load_config(ROOT / "recipes/audiomnist/conf/small.yaml")
-    system = config.ml_vae_sub
-    train = replace(system.train, iterations=iterations)
-    return replace(config, silence=True, ml_vae_sub=replace(system, train=train))
+    config.silence = True
+    config.systems[SYSTEM].settings.train.iterations = iterations
+    return config
 
 
 def new_aligner(config: RecipeConfig, table: UnitTable, cuts: CutSet) -> Aligner:
@@ -230,7 +230,7 @@ def train(config: RecipeConfig, work: Path, seed: int) -> None:
     aligner.train(cuts["train"], dataset, seed)
     aligner.save(work / "fa" / "model.safetensors")
     aligned = [aligner.align(cuts[split], dataset)[0] for split in ("train", "valid")]
-    train_system(SYSTEM, config, *aligned, dataset, work / SYSTEM, CPU, seed)
+    train_ml_vae(Setup(SYSTEM, config, dataset, CPU, seed, work / SYSTEM), *aligned)
 
 
 def measure(config: RecipeConfig, work: Path, length: int) -> None:
@@ -242,7 +242,7 @@ def measure(config: RecipeConfig, work: Path, length: int) -> None:
     cuts = load_cuts(work / f"length{length}.jsonl.gz")
     aligner = new_aligner(config, table, first)
     aligner.load(work / "fa" / "model.safetensors")
-    localize = load_localizers(SYSTEM, config, first, dataset, work / SYSTEM, CPU)[SYSTEM]
+    localize = load_localizers(Setup(SYSTEM, config, dataset, CPU, 0, work / SYSTEM), first)[SYSTEM]
 
     def answered(cut: MonoCut) -> tuple[MonoCut, list[float]]:
         times = [time.process_time()]

@@ -2,6 +2,7 @@
 """One system minus another over training runs with several seeds, with an interval.
 
     python benchmarks/seeds.py --data-dir data/fsdd --first ml-vae-rl --second ml-vae \
+        --config recipes/audiomnist/conf/small.yaml \
         --exp-dirs exp/audiomnist/fsdd/small exp/seed-1/audiomnist/fsdd/small
 
 Each folder is one run of both systems on the same corpus, as stage 5 leaves it. How the interval is
@@ -22,13 +23,15 @@ from jsonargparse import ArgumentParser
 from jsonargparse.typing import NonNegativeInt, PositiveInt
 from tabulate import tabulate
 
+from mlvae.config import System, load_config
 from mlvae.program import start_program
 from mlvae.score.answers import outcomes, tier_answer
 from mlvae.score.metrics import Outcomes
 from mlvae.score.seeds import LEVEL, SeedComparison, compare_over_seeds
-from mlvae.score.systems import SYSTEMS, System, read_cuts
+from mlvae.score.systems import cuts_path, read_cuts, stage_of
 from mlvae.score.truth import Truth, read_truth
 from mlvae.stage import atomic_path
+from mlvae.systems import KINDS
 
 FIGURES = {
     "pooled F1": "pooled_f1",
@@ -44,24 +47,11 @@ def read_outcomes(truth: Truth, system: System, exp_dir: Path) -> Outcomes:
     Raises:
         FileNotFoundError: It has no answers there.
     """
-    path = system.cuts_path(exp_dir)
+    path, kind = cuts_path(system, exp_dir), KINDS[system.kind]
     if not path.exists():
-        raise FileNotFoundError(f"{path} is missing; {system.stage} makes it")
-    cuts = read_cuts([system], exp_dir)[system.name]
-    return outcomes(truth, tier_answer(system.name, truth, cuts, system.spans, system.heard))
-
-
-def system_of(folder: str) -> System:
-    """The system of a folder.
-
-    Raises:
-        ValueError: There is no such system.
-    """
-    for system in SYSTEMS:
-        if system.folder == folder:
-            return system
-    known = ", ".join(system.folder for system in SYSTEMS)
-    raise ValueError(f"there is no system {folder!r}; there are: {known}")
+        raise FileNotFoundError(f"{path} is missing; {stage_of(system)} makes it")
+    cuts = read_cuts([system], exp_dir)[system.label]
+    return outcomes(truth, tier_answer(system.label, truth, cuts, kind.spans, kind.heard))
 
 
 def shown(estimate: float, low: float | None, high: float | None) -> str:
@@ -127,6 +117,7 @@ def make_parser() -> ArgumentParser:
     parser.add_argument(
         "--exp-dirs", type=Path, nargs="+", required=True, help="experiment folder of each run"
     )
+    parser.add_argument("--config", type=Path, required=True, help="that declares the systems")
     parser.add_argument("--first", type=str, default="ml-vae-rl", help="folder of a system")
     parser.add_argument("--second", type=str, default="ml-vae", help="of the one subtracted")
     parser.add_argument(
@@ -146,7 +137,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the comparison; returns the exit status."""
     options = make_parser().parse_args(argv)
     try:
-        first, second = system_of(options.first), system_of(options.second)
+        config = load_config(options.config)
+        first, second = config.declared(options.first), config.declared(options.second)
         truth = read_truth(options.data_dir / "truth.jsonl.gz", split="test")
         runs = [
             (read_outcomes(truth, first, folder), read_outcomes(truth, second, folder))
@@ -162,11 +154,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         options.num_resamples,
         options.seed,
     )
-    print(format_comparisons(comparisons, first.name, second.name, f"{options.cluster}s"))
+    print(format_comparisons(comparisons, first.label, second.label, f"{options.cluster}s"))
     if options.json is not None:
         content = {
-            "first": first.name,
-            "second": second.name,
+            "first": first.label,
+            "second": second.label,
             "num_runs": len(runs),
             "level": LEVEL,
             "over": options.cluster,

@@ -19,7 +19,7 @@ from mlvae.plausibility import FlaggedUnits, count_flagged, training_warnings
 from mlvae.program import start_program
 from mlvae.report.textgrid import textgrid_paths, write_textgrids
 from mlvae.stage import StageReport, in_one_line, log, stage_folder
-from mlvae.systems import SYSTEMS, Localizer, check_systems, models_digest
+from mlvae.systems import KINDS, Localizer, Setup, load_localizers, models_digest
 
 CHECKPOINT = "localize-checkpoint.safetensors"
 TIERS = ["fa", "mlvae", "mlvae_heard"]
@@ -38,7 +38,6 @@ def in_folder(options: ModelOptions) -> int:
     Raises:
         ValueError, OSError: they cannot be used, or not be written to.
     """
-    check_systems(options.systems)
     with stage_folder("5 localize", options.exp_dir, reads=[options.data_dir]):
         return localize(options)
 
@@ -57,13 +56,15 @@ def localize(options: ModelOptions) -> int:
         dataset = UnitDataset(table, deltas=config.deltas)
         localizers: dict[str, tuple[Localizer, str]] = {}
         for name in options.systems:
-            kind, folder = SYSTEMS[name], options.exp_dir / name
-            if kind is not None:
-                if not (folder / "training.json").is_file():
-                    raise ValueError(f"{name} is not trained to its end: run stage 4 (train)")
-                loaded = kind.load(name, config, cuts, dataset, folder, device)
-                digest = models_digest(folder)
-                localizers.update((answer, (way, digest)) for answer, way in loaded.items())
+            folder = options.exp_dir / name
+            if KINDS[config.system(name).kind].load is None:
+                continue
+            if not (folder / "training.json").is_file():
+                raise ValueError(f"{name} is not trained to its end: run stage 4 (train)")
+            setup = Setup(name, config, dataset, device, options.seed, folder)
+            digest = models_digest(folder)
+            for answer, way in load_localizers(setup, cuts).items():
+                localizers[answer] = way, digest
         for name in localizers:  # before the work
             record, folder = Record.begin(options.exp_dir), options.exp_dir / name
             record.check([folder / "cuts_test.jsonl.gz", folder / CHECKPOINT])

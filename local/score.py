@@ -11,6 +11,7 @@ from typing import Optional
 from jsonargparse import ArgumentParser
 from jsonargparse.typing import PositiveInt
 
+from mlvae.config import load_config
 from mlvae.device import Seed
 from mlvae.program import start_program
 from mlvae.score.experiment import score_experiment
@@ -22,6 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = ArgumentParser(prog="score.py", description=__doc__)
     parser.add_argument("--data-dir", type=Path, required=True, help="folder of the corpus")
     parser.add_argument("--exp-dir", type=Path, required=True, help="folder of the experiment")
+    parser.add_argument("--config", type=Path, required=True, help="that declares the systems")
     parser.add_argument("--seed", type=Seed, default=0, help="seed of the intervals")
     parser.add_argument(
         "--num-resamples", type=PositiveInt, default=1000, help="resamples behind each interval"
@@ -44,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         lambda: score_experiment(
             options.data_dir,
             options.exp_dir,
+            list(load_config(options.config).systems.values()),
             seed=options.seed,
             num_resamples=options.num_resamples,
             cluster=options.cluster,

@@ -21,7 +21,7 @@ from mlvae.program import start_program
 from mlvae.report.learning import FILE as CURVES
 from mlvae.report.learning import write_learning_curves
 from mlvae.stage import StageReport, in_one_line, log, stage_folder
-from mlvae.systems import MADE_BY_SYSTEMS, SYSTEMS, check_systems
+from mlvae.systems import KINDS, MADE_BY_SYSTEMS, Setup
 
 
 @denormals_flushed()
@@ -41,7 +41,6 @@ def train_together(options: ModelOptions) -> int:
     Raises:
         ValueError, OSError: the systems cannot be trained, or the folders not be used.
     """
-    check_systems(options.systems)
     outputs = [
         options.exp_dir / name / file
         for name in options.systems
@@ -66,10 +65,11 @@ def train_systems(options: ModelOptions, device: torch.device) -> int:
     """
     report, main = StageReport(stage="4 train", folder=options.exp_dir), distributed.is_main()
     try:
-        check_systems(options.systems)
         config = load_config(options.config, options.systems)
         if options.w2v_checkpoint:
-            config.w2v_ctc.checkpoint = options.w2v_checkpoint
+            for system in config.systems.values():
+                if system.kind == "w2v_ctc":
+                    system.settings.checkpoint = options.w2v_checkpoint
         table = UnitTable.load(options.data_dir / "units" / "tokens.txt")
         train, valid = (
             usable_cuts(load_cuts(options.exp_dir / "fa" / f"cuts_{s}.jsonl.gz"), table, report)
@@ -79,13 +79,14 @@ def train_systems(options: ModelOptions, device: torch.device) -> int:
             raise ValueError("no aligned training or validation cuts: look at stage 3")
         dataset = UnitDataset(table, deltas=config.deltas)
         for name in options.systems:
-            kind, folder = SYSTEMS[name], options.exp_dir / name
-            if kind is None or not (main or kind.together):
+            kind, folder = KINDS[config.system(name).kind], options.exp_dir / name
+            if kind.train is None or not (main or kind.together):
                 continue
             if main:
                 # It stands for a training that has come to its end.
                 remove_made(folder / "training.json")
-            training = kind.train(name, config, train, valid, dataset, folder, device, options.seed)
+            setup = Setup(name, config, dataset, device, options.seed, folder)
+            training = kind.train(setup, train, valid)
             if not main:
                 continue
             write_json(folder / "training.json", {**training, "seed": options.seed})

@@ -106,6 +106,8 @@ def checked(kind: Any, value: Any, place: str) -> Any:
             raise ValueError(f"{place} must be a list, not {_shown(value)}")
         (inner,) = get_args(kind)
         return [checked(inner, item, f"{place}[{index}]") for index, item in enumerate(value)]
+    if get_origin(kind) is dict:
+        return _of_type(dict, value, place, "settings by name")
     bounds = Bounds()
     if get_origin(kind) is Annotated:
         kind, bounds = get_args(kind)

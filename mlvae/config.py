@@ -1,123 +1,232 @@
-"""The configuration of a recipe: typed dataclasses, read from YAML."""
+"""The configuration of a recipe: typed dataclasses, read from YAML.
+
+The section ``systems`` declares every system once, with its settings and how it is shown::
+
+    systems:
+      ml-vae-rl:
+        base: ml-vae               # has the settings of that system, but for what is said here
+        label: ML-VAE-RL           # of its row in the table
+        note: ML-VAE whose correctness q(pi) is also trained by REINFORCE
+        compare: [flag-all (ours), ml-vae]
+        train: {algorithm: reinforce}
+
+``--systems`` may name what is declared, and nothing else. A variant is one more entry.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import yaml
 
 from mlvae.align import AlignConfig
-from mlvae.baselines.w2v_ctc import W2vCtcConfig
 from mlvae.bounds import Settings, checked
-from mlvae.em import TrainConfig
-from mlvae.em.calibration import CalibrationConfig
-from mlvae.nn import MlVaeConfig
+from mlvae.systems import KINDS
 
 _T = TypeVar("_T")
 
 
 @dataclass
-class SystemConfig(Settings):
-    """What one trained system is told.
+class System(Settings):
+    """A system as the configuration declares it.
 
     Attributes:
-        model: sizes of the networks.
-        train: training, and the acceptor that is searched.
-        calibration: how the acoustic scale is chosen after training.
-        edges: whose edges units get: the best ``path``'s, or those of an ``aligner``, a narrow
-            model that aligns what was heard once more.
+        name: what ``--systems`` calls it, and its folder within that of the experiment.
+        kind: one of :data:`mlvae.systems.KINDS`: how it is trained and how it answers.
+        base: the system whose settings it has, but for its own; that one's kind, too.
+        label: its row in the table; default: the name.
+        note: what it is, for the notes below the table.
+        compare: what its figures are compared with: names of systems, or labels of rows that flag
+            every unit.
+        flag_all: a row ``flag-all (...)`` is made of this system's spans; empty: none.
+        in_picture: whether the picture of an utterance shows its answer.
+        secondary: whether its row is in the second table.
+        model_of: the system whose model it answers with, whenever that one answers; empty: its own.
+        num_params: key of ``training.json`` for the number of parameters.
+        settings: of the kind's type, from what the entry says besides these.
+        lacking: sections that the kind needs and no file has; such a system can be shown, but not
+            trained.
     """
 
-    model: MlVaeConfig = field(default_factory=MlVaeConfig)
-    train: TrainConfig = field(default_factory=TrainConfig)
-    calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
-    edges: Literal["path", "aligner"] = "path"
+    name: str
+    kind: str
+    base: str = ""
+    label: str = ""
+    note: str = ""
+    compare: list[str] = field(default_factory=list)
+    flag_all: str = ""
+    in_picture: bool = True
+    secondary: bool = False
+    model_of: str = ""
+    num_params: str = "num_params"
+    settings: Any = None
+    lacking: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"kind must be one of {', '.join(KINDS)}, not {self.kind!r}")
+        self.label = self.label or self.name
+        if self.settings is None:
+            self.settings = KINDS[self.kind].settings()
 
 
-def _trained(**settings: str) -> SystemConfig:
-    """A field whose default differs from the paper's system in some settings of training."""
-    return field(default_factory=lambda: SystemConfig(train=TrainConfig(**settings)))
+#: What an entry may say besides its settings, and of which type.
+_DECLARED = {
+    name: kind
+    for name, kind in get_type_hints(System, include_extras=True).items()
+    if name not in ("name", "settings", "lacking")
+}
 
 
 @dataclass
 class RecipeConfig(Settings):
-    """Everything that stages 3 to 5 can be told.
+    """Everything that stages 3 to 6 can be told.
 
     Attributes:
         deltas: whether deltas and delta-deltas are appended to the FBANK for ML-VAE (not for
             forced alignment, which must see little around a frame).
         silence: whether silence is optional at edges and between words.
         align: forced alignment, and the alignment of what was heard.
-        w2v_ctc: recognition with wav2vec 2.0.
-        ml_vae: the paper's system.
-        ml_vae_rl: the same, where q(pi) also learns from a reward.
-        ablation_1: ML-VAE-RL whose boundary detector learns from the E-step's boundaries.
-        ablation_2: joint optimisation of all modules without an E-step.
-        ablation_3: ML-VAE-RL whose E-step finds boundaries first, then correctness.
-        ml_vae_sub: the modules of ML-VAE over an acceptor with one path per competitor.
+        systems: by name, in the order of the table.
     """
 
     deltas: bool = False
     silence: bool = False
     align: AlignConfig = field(default_factory=AlignConfig)
-    w2v_ctc: W2vCtcConfig = field(default_factory=W2vCtcConfig)
-    ml_vae: SystemConfig = field(default_factory=SystemConfig)
-    ml_vae_rl: SystemConfig = _trained(algorithm="reinforce")
-    ablation_1: SystemConfig = _trained(algorithm="reinforce", boundary_target="found")
-    ablation_2: SystemConfig = _trained(algorithm="joint")
-    ablation_3: SystemConfig = _trained(algorithm="reinforce", topology="separate")
-    ml_vae_sub: SystemConfig = _trained(topology="substitution")
+    systems: dict[str, System] = field(default_factory=dict)
 
-    def system(self, name: str) -> SystemConfig:
-        """Configuration of a system of :data:`TRAINED`.
+    def declared(self, name: str) -> System:
+        """A system with a model of its own.
 
         Raises:
-            ValueError: there is no such system.
+            ValueError: there is none of this name.
         """
-        if name not in TRAINED:
-            raise ValueError(f"no configuration has a system {name!r}, only {', '.join(TRAINED)}")
-        return getattr(self, name.replace("-", "_"))
+        if name not in self.systems or self.systems[name].model_of:
+            known = ", ".join(one.name for one in self.systems.values() if not one.model_of)
+            raise ValueError(f"there is no system {name!r}; there are: {known or 'none'}")
+        return self.systems[name]
 
+    def system(self, name: str) -> System:
+        """A system that can be trained.
 
-#: Systems made of the modules of ML-VAE; each has a section in the configuration.
-TRAINED = ("ml-vae", "ml-vae-rl", "ablation-1", "ablation-2", "ablation-3", "ml-vae-sub")
+        Raises:
+            ValueError: there is none of this name, or its entry lacks something.
+        """
+        system = self.declared(name)
+        if system.lacking:
+            raise ValueError(
+                f"systems.{name} has no section {' and no section '.join(system.lacking)}: say it "
+                "there, or in its base"
+            )
+        return system
+
+    def answering(self, name: str) -> list[str]:
+        """Names of a system and of those that answer with its model."""
+        return [name, *(one.name for one in self.systems.values() if one.model_of == name)]
 
 
 #: Values that a file may hold, aliases written out; the largest file of a recipe has 200.
 MAX_VALUES = 10_000
 
 
-def load_config(path: Path, systems: Sequence[str] = ()) -> RecipeConfig:
+def load_config(path: Path, systems: Sequence[str] | None = None) -> RecipeConfig:
     """Read a YAML file; what it leaves out has its default.
 
     A file with the key ``base``, the name of another file beside it or a path from its folder, only
-    says what differs from that one: ``{base: small.yaml, ml_vae: {train: {iterations: 3}}}``.
+    says what differs from that one::
+
+        base: small.yaml
+        systems: {ml-vae: {train: {iterations: 3}}}
 
     Args:
         path: the file.
-        systems: what is to be trained or used. Those of :data:`TRAINED` need a section of their
-            own, as their defaults are the paper's 24 M parameters, which nobody wants by mistake.
+        systems: names of what is to be trained or used; None: nothing.
 
     Raises:
         ValueError: the file or its base is absent or no YAML, has an unknown key, an empty section
-            or a value without meaning, or lacks the section of a system; names file and key.
+            or a value without meaning, or there is no such system, or none is named; names file and
+            key.
     """
     path = Path(path)
-    config, sections = _read(path, ())
-    for name in systems:
-        section = name.replace("-", "_")
-        if name in TRAINED and section not in sections:
-            raise ValueError(f"{path}: has no section {section}, which system {name} needs")
+    content = _read(path, ())
+    try:
+        entries = content.pop("systems", {})
+        config = _changed(RecipeConfig(), content)
+        config.systems = {name: _system(name, entries) for name in entries}
+        _check_references(config.systems)
+        if systems is not None and not systems:
+            known = ", ".join(one.name for one in config.systems.values() if not one.model_of)
+            raise ValueError(f"no system is named; there are: {known or 'none'}")
+        for name in systems or ():
+            config.system(name)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
     return config
 
 
-def _read(path: Path, above: tuple[Path, ...]) -> tuple[RecipeConfig, set[str]]:
-    """What a file and its bases say, and their sections; ``above`` are the files that led here."""
+def _system(name: str, entries: Mapping[str, dict[str, Any]]) -> System:
+    """A system from its entry and those of its bases; ValueError names the key."""
+    place = f"systems.{name}"
+    chain = [name]
+    while base := entries[chain[-1]].get("base"):
+        if base not in entries:
+            raise ValueError(f"{place}: there is no system {base!r} to be its base")
+        if base in chain:
+            raise ValueError(f"{place}: base leads back to {base!r}")
+        chain.append(base)
+    settings: dict[str, Any] = {}
+    for one in reversed(chain):
+        own = {key: value for key, value in entries[one].items() if key not in _DECLARED}
+        settings = _merged(settings, own)
+    declared = {key: value for key, value in entries[name].items() if key in _DECLARED}
+    declared["kind"] = _kind_of(name, entries)
+    if not declared["kind"]:
+        raise ValueError(f"{place} has no kind; there are: {', '.join(KINDS)}")
+    kind = KINDS[declared["kind"]]
+    return System(
+        name,
+        **declared,
+        settings=_changed(kind.settings(), settings, place),
+        lacking=tuple(section for section in kind.required if section not in settings),
+    )
+
+
+def _kind_of(name: str, entries: Mapping[str, dict[str, Any]]) -> str:
+    """The kind of a system, its own or that of a base; empty where none says it."""
+    seen: set[str] = set()
+    while name in entries and name not in seen:
+        if kind := entries[name].get("kind"):
+            return kind
+        seen.add(name)
+        name = entries[name].get("base", "")
+    return ""
+
+
+def _check_references(systems: Mapping[str, System]) -> None:
+    """ValueError where a system names another one or a row that is not there."""
+    rows = {flag_all_label(one) for one in systems.values() if one.flag_all}
+    for system in systems.values():
+        for other in system.compare:
+            if other not in systems and other not in rows:
+                raise ValueError(f"systems.{system.name}.compare: there is no {other!r}")
+        if system.model_of and system.model_of not in systems:
+            raise ValueError(
+                f"systems.{system.name}.model_of: there is no system {system.model_of!r}"
+            )
+
+
+def flag_all_label(system: System) -> str:
+    """The row that flags every unit on the spans of a system."""
+    return f"flag-all ({system.flag_all})"
+
+
+def _read(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
+    """What a file and its bases say, values checked; ``above`` are the files that led here."""
     if not os.path.isfile(path):  # False, too, for what cannot be a file's name
         place = f"{above[-1]}: base: " if above else ""
         raise ValueError(f"{place}there is no configuration {path}")
@@ -126,35 +235,85 @@ def _read(path: Path, above: tuple[Path, ...]) -> tuple[RecipeConfig, set[str]]:
     settings = _read_yaml(path)
     if not isinstance(settings, dict) or not settings:
         raise ValueError(f"{path}: holds no settings")
-    config, sections = RecipeConfig(), set()
+    content: dict[str, Any] = {}
     if "base" in settings:
         base = settings.pop("base")
         if not isinstance(base, str) or not base:
             raise ValueError(f"{path}: base must be the name of a file, not {base!r}")
-        config, sections = _read(path.parent / base, (*above, path))
+        content = _read(path.parent / base, (*above, path))
+    whole = _merged(content, settings)
     try:
-        return _changed(config, settings), sections | settings.keys()
+        kinds = get_type_hints(RecipeConfig, include_extras=True)
+        _check_values(kinds, {k: v for k, v in settings.items() if k != "systems"}, "")
+        if "systems" in settings:
+            _check_entries(settings["systems"], whole["systems"])
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+    return whole
 
 
-def _changed(settings: _T, changes: dict[Any, Any], place: str = "") -> _T:
-    """A copy of a dataclass with the values of a section; ValueError names the key."""
-    kinds = get_type_hints(type(settings), include_extras=True)
-    values: dict[str, Any] = {}
-    for key, value in changes.items():
+def _check_entries(own: Any, whole: Any) -> None:
+    """Check what a file says of systems, ``whole`` with its bases; ValueError names the key."""
+    if not isinstance(own, dict) or not own:
+        raise ValueError(f"systems must hold entries by name, not {own!r:.60}")
+    for name, entry in own.items():
+        place = f"systems.{name}"
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
+            raise ValueError(f"{place}: {name!r} cannot be the name of a folder")
+        if entry is None or entry == {}:
+            raise ValueError(f"{place} is empty: fill it in, or take it out")
+        if not isinstance(entry, dict):
+            raise ValueError(f"{place} must hold settings by name, not {entry!r:.60}")
+        kinds = dict(_DECLARED)
+        kind = _kind_of(name, whole)
+        if kind in KINDS:
+            kinds.update(get_type_hints(KINDS[kind].settings, include_extras=True))
+        elif kind or not entry.get("base"):
+            said = (
+                f"kind must be one of {', '.join(KINDS)}, not {kind!r}" if kind else "has no kind"
+            )
+            raise ValueError(f"{place}: {said}" if kind else f"{place} {said}")
+        _check_values(kinds, entry, place)
+
+
+def _check_values(kinds: Mapping[str, Any], settings: dict[Any, Any], place: str) -> None:
+    """Check the values of a section each by itself; ValueError names the key."""
+    for key, value in settings.items():
         here = f"{place}.{key}" if place else f"{key}"
         if key not in kinds:
             raise ValueError(f"{here}: there is no such setting; there are: {', '.join(kinds)}")
-        current = getattr(settings, key)
-        if not is_dataclass(current):
-            values[key] = checked(kinds[key], value, here)
+        if not is_dataclass(kinds[key]):
+            checked(kinds[key], value, here)
         elif value is None or value == {}:
             raise ValueError(f"{here} is empty: fill it in, or take it out")
         elif not isinstance(value, dict):
             raise ValueError(f"{here} must hold settings by name, not {value!r:.60}")
         else:
+            _check_values(get_type_hints(kinds[key], include_extras=True), value, here)
+
+
+def _merged(below: Any, above: Any) -> Any:
+    """Sections put together, the values of ``above`` in front."""
+    if not isinstance(below, dict) or not isinstance(above, dict):
+        return above
+    return {
+        **below,
+        **{k: _merged(below[k], value) if k in below else value for k, value in above.items()},
+    }
+
+
+def _changed(settings: _T, changes: dict[Any, Any], place: str = "") -> _T:
+    """A copy of a dataclass with the values of a section; ValueError names the key."""
+    kinds = get_type_hints(type(settings), include_extras=True)
+    _check_values(kinds, changes, place)
+    values: dict[str, Any] = {}
+    for key, value in changes.items():
+        here = f"{place}.{key}" if place else f"{key}"
+        current = getattr(settings, key)
+        if is_dataclass(current):
             values[key] = _changed(current, value, here)
+        else:
+            values[key] = checked(kinds[key], value, here)
     try:
         return replace(settings, **values)
     except ValueError as error:  # settings that do not go together

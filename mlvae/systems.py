@@ -1,40 +1,108 @@
-"""A system from end to end: train it in its folder, and localise with what lies there.
+"""Kinds of systems: how a system is trained in its folder, and how it answers with what lies there.
 
-:data:`SYSTEMS` says for each name how.
+:data:`KINDS` says for each kind how. Which systems there are, and of which kind each is, the
+configuration says: :class:`mlvae.config.System`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from lhotse import CutSet
 
 from mlvae.align import Aligner
-from mlvae.baselines.systems import BASELINES, load_baseline, train_baseline
-from mlvae.config import TRAINED, RecipeConfig
+from mlvae.baselines.two_pass import load_two_pass, train_two_pass
+from mlvae.baselines.w2v_ctc import W2vCtcConfig, load_w2v
+from mlvae.baselines.w2v_train import MODEL, train_w2v
+from mlvae.bounds import Settings
 from mlvae.data.dataset import UnitDataset
+from mlvae.data.units import UnitTable
 from mlvae.device import num_parameters, seed_everything
-from mlvae.em import Decoding, EStep, Trainer, distributed
-from mlvae.em.calibration import choose_scale
+from mlvae.em import Decoding, EStep, TrainConfig, Trainer, distributed
+from mlvae.em.calibration import CalibrationConfig, choose_scale
 from mlvae.em.checkpoint import keep_passes, load_model, save_model, weights_digest
 from mlvae.em.estep import search_compiler
 from mlvae.em.passes import Passes
 from mlvae.localize import localize
 from mlvae.made import remove_made
-from mlvae.nn import MlVae
+from mlvae.nn import MlVae, MlVaeConfig
 from mlvae.plausibility import edge_warnings
 from mlvae.stage import log
 from mlvae.tiers import with_units
 
+if TYPE_CHECKING:
+    from mlvae.config import RecipeConfig
+
 
 @dataclass
-class System:
-    """A trained system.
+class NoSettings(Settings):
+    """Of a kind that has nothing of its own to be told."""
+
+
+@dataclass
+class MlVaeSettings(Settings):
+    """What a system of kind ``ml_vae`` is told.
+
+    Attributes:
+        model: sizes of the networks.
+        train: training, and the acceptor that is searched.
+        calibration: how the acoustic scale is chosen after training.
+        edges: whose edges units get: the best ``path``'s, or those of an ``aligner``, a narrow
+            model that aligns what was heard once more.
+    """
+
+    model: MlVaeConfig = field(default_factory=MlVaeConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
+    edges: Literal["path", "aligner"] = "path"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What training or loading a system goes by.
+
+    Attributes:
+        name: of the system, as the configuration declares it.
+        config: of the recipe.
+        dataset: gives features and units.
+        device: where to run.
+        seed: of everything random.
+        folder: of the system; that of the aligner, ``fa``, lies beside it.
+    """
+
+    name: str
+    config: RecipeConfig
+    dataset: UnitDataset
+    device: torch.device
+    seed: int
+    folder: Path
+
+    @property
+    def table(self) -> UnitTable:
+        """Symbols and ids of the units."""
+        return self.dataset.table
+
+    @property
+    def settings(self) -> Any:
+        """The system's settings, of its kind's type."""
+        return self.config.systems[self.name].settings
+
+
+#: Adds the tiers of a system to cuts; also gives the ids of those without an answer. The keyword
+#: ``passes`` may say what an earlier run has done.
+Localizer = Callable[..., "tuple[CutSet, list[str]]"]
+
+
+@dataclass
+class TrainedMlVae:
+    """A trained system of kind ``ml_vae``.
 
     Attributes:
         model: the networks.
@@ -48,42 +116,45 @@ class System:
     decoding: Decoding
     edges: Aligner | None
 
+    def localize(
+        self,
+        cuts: CutSet,
+        dataset: UnitDataset,
+        device: torch.device,
+        passes: Passes | None = None,
+    ) -> tuple[CutSet, list[str]]:
+        """Add the tiers of a system; see :func:`mlvae.localize.localize`."""
+        return localize(
+            self.model,
+            cuts,
+            dataset,
+            self.decoding,
+            device,
+            topology=self.topology,
+            edges=self.edges,
+            passes=passes,
+        )
 
-def train_system(
-    name: str,
-    config: RecipeConfig,
-    train_cuts: CutSet,
-    valid_cuts: CutSet,
-    dataset: UnitDataset,
-    folder: Path,
-    device: torch.device,
-    seed: int,
-) -> dict:
+
+def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
     """Train a system, choose its scale, and train the aligner of its edges.
 
     The processes of a run train together; the first does the rest alone, and only what it returns
-    is whole.
+    is whole. A killed training goes on from what lies in the folder.
 
     Args:
-        name: one of ``config.TRAINED``.
-        config: of the recipe.
+        setup: the system and where it is trained.
         train_cuts: training cuts with features and the tier ``fa``.
         valid_cuts: held-out cuts with features.
-        dataset: gives features and units.
-        folder: where to write; a killed training goes on from what lies there.
-        device: where to run.
-        seed: of everything random.
 
     Returns:
         What ``training.json`` says.
-
-    Raises:
-        ValueError: there is no such system.
     """
-    settings = config.system(name)
-    model = new_model(name, config, train_cuts, dataset, seed)
+    config, settings, dataset = setup.config, setup.settings, setup.dataset
+    name, folder, device, seed = setup.name, setup.folder, setup.device, setup.seed
+    model = new_model(setup, train_cuts)
     log(f"{name}: {num_parameters(model)} parameters on {device}")
-    setup = {
+    fixed = {
         "deltas": config.deltas,
         "silence": config.silence,
         "align": asdict(config.align),
@@ -99,7 +170,7 @@ def train_system(
         folder,
         device,
         seed,
-        setup,
+        fixed,
     )
     # Edges of another run must not be taken for those of this one if it is killed.
     remove_made(folder / "edges.safetensors")
@@ -132,18 +203,16 @@ def train_system(
         training["scale_log_loss"] = losses
         scales = settings.calibration.scales
         training["warnings"] = edge_warnings(
-            "acoustic scale", decoding.acoustic_scale, scales, "calibration.scales"
+            "acoustic scale", decoding.acoustic_scale, scales, f"systems.{name}.calibration.scales"
         )
     training["acoustic_scale"] = decoding.acoustic_scale
     training["num_params_without_generator"] = num_parameters(model) - num_parameters(
         model.generator
     )
     if settings.edges == "aligner":
-        system = System(model.to(device), settings.train.topology, decoding, None)
+        system = TrainedMlVae(model.to(device), settings.train.topology, decoding, None)
         checkpoint = folder / "edges-checkpoint.safetensors"
-        edges = train_edges(
-            system, config, train_cuts, dataset, device, seed, keeper.state.passes, checkpoint
-        )
+        edges = train_edges(system, setup, train_cuts, keeper.state.passes, checkpoint)
         edges["aligner"].save(folder / "edges.safetensors")
         remove_made(checkpoint)
         training["num_params"] += edges["num_params"]
@@ -154,12 +223,9 @@ def train_system(
 
 
 def train_edges(
-    system: System,
-    config: RecipeConfig,
+    system: TrainedMlVae,
+    setup: Setup,
     cuts: CutSet,
-    dataset: UnitDataset,
-    device: torch.device,
-    seed: int,
     passes: Passes | None = None,
     checkpoint: Path | None = None,
 ) -> dict:
@@ -167,11 +233,8 @@ def train_edges(
 
     Args:
         system: whose edges it is for.
-        config: of the recipe.
+        setup: where it is trained.
         cuts: training cuts with features.
-        dataset: gives features and units.
-        device: where to run.
-        seed: of everything random.
         passes: what an earlier run has done of the search; None: nothing.
         checkpoint: of the aligner's training, see there.
 
@@ -181,6 +244,7 @@ def train_edges(
     Raises:
         ValueError: in no cut was anything heard that is long enough.
     """
+    config, dataset, device = setup.config, setup.dataset, setup.device
     search = EStep(
         search_compiler(system.model, system.topology, system.decoding),
         cuts,
@@ -207,7 +271,7 @@ def train_edges(
     plain = UnitDataset(dataset.table)
     num_features = plain.features(cuts[0]).shape[1]
     aligner = Aligner(num_features, len(dataset.table), config.silence, config.align, device)
-    training = aligner.train(long_enough, plain, seed, checkpoint)
+    training = aligner.train(long_enough, plain, setup.seed, checkpoint)
     return {
         "aligner": aligner,
         "num_params": training["num_params"],
@@ -215,93 +279,123 @@ def train_edges(
     }
 
 
-def load_system(
-    name: str,
-    config: RecipeConfig,
-    cuts: CutSet,
-    dataset: UnitDataset,
-    folder: Path,
-    device: torch.device,
-) -> System:
+def load_ml_vae(setup: Setup, cuts: CutSet) -> TrainedMlVae:
     """Read a trained system.
+
+    Args:
+        setup: the system, and where it was trained.
+        cuts: some cuts with features; their dimension counts.
 
     Raises:
         ValueError: it has not been trained, or with another configuration; names the file.
     """
-    settings = config.system(name)
-    model = new_model(name, config, cuts, dataset, seed=0)
-    metadata = load_model(folder / "model.safetensors", model)
+    settings, config, device = setup.settings, setup.config, setup.device
+    model = new_model(setup, cuts)
+    metadata = load_model(setup.folder / "model.safetensors", model)
     decoding = Decoding(**metadata.get("decoding", asdict(settings.train.decoding)))
+    decoding = replace(decoding, use_correctness=settings.train.decoding.use_correctness)
     edges = None
     if settings.edges == "aligner":
-        num_features = UnitDataset(dataset.table).features(cuts[0]).shape[1]
-        edges = Aligner(num_features, len(dataset.table), config.silence, config.align, device)
-        edges.load(folder / "edges.safetensors")
-    return System(model.to(device), settings.train.topology, decoding, edges)
+        num_features = UnitDataset(setup.table).features(cuts[0]).shape[1]
+        edges = Aligner(num_features, len(setup.table), config.silence, config.align, device)
+        edges.load(setup.folder / "edges.safetensors")
+    return TrainedMlVae(model.to(device), settings.train.topology, decoding, edges)
 
 
-def localize_with(
-    system: System,
-    cuts: CutSet,
-    dataset: UnitDataset,
-    device: torch.device,
-    passes: Passes | None = None,
-) -> tuple[CutSet, list[str]]:
-    """Add the tiers of a system; see :func:`mlvae.localize.localize`."""
-    return localize(
-        system.model,
-        cuts,
-        dataset,
-        system.decoding,
-        device,
-        topology=system.topology,
-        edges=system.edges,
-        passes=passes,
-    )
-
-
-def without_generator(system: System) -> System:
-    """The same system with the stored rate of mispronunciations in place of q(pi)."""
-    return replace(system, decoding=replace(system.decoding, use_correctness=False))
-
-
-def new_model(
-    name: str, config: RecipeConfig, cuts: CutSet, dataset: UnitDataset, seed: int
-) -> MlVae:
+def new_model(setup: Setup, cuts: CutSet) -> MlVae:
     """The networks of a system, initialised by the seed."""
-    settings = config.system(name)
-    seed_everything(seed)
+    seed_everything(setup.seed)
     return MlVae(
-        dataset.features(cuts[0]).shape[1],
-        len(dataset.table),
-        config.silence,
-        settings.model,
-        settings.train.states_per_unit,
+        setup.dataset.features(cuts[0]).shape[1],
+        len(setup.table),
+        setup.config.silence,
+        setup.settings.model,
+        setup.settings.train.states_per_unit,
     )
 
 
-#: Adds the tiers of a system to cuts; also gives the ids of those too short for their units. The
-#: keyword ``passes`` may say what an earlier run has done.
-Localizer = Callable[..., "tuple[CutSet, list[str]]"]
+def _ml_vae(setup: Setup, cuts: CutSet) -> Localizer:
+    system = load_ml_vae(setup, cuts)
+    return partial(system.localize, dataset=setup.dataset, device=setup.device)
 
 
-def load_localizers(
-    name: str,
-    config: RecipeConfig,
-    cuts: CutSet,
-    dataset: UnitDataset,
-    folder: Path,
-    device: torch.device,
-) -> dict[str, Localizer]:
-    """Read a trained system; what it answers, by the name of the folder of the answers."""
-    system = load_system(name, config, cuts, dataset, folder, device)
-    answers = {name: system}
-    if name == "ml-vae-sub":
-        answers["ml-vae-sub-no-generator"] = without_generator(system)
-    return {
-        answer: partial(localize_with, way, dataset=dataset, device=device)
-        for answer, way in answers.items()
-    }
+def _train_two_pass(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
+    config = setup.config
+    return train_two_pass(
+        config.align, config.silence, valid_cuts, setup.table, setup.folder, setup.device
+    )
+
+
+def _two_pass(setup: Setup, cuts: CutSet) -> Localizer:
+    config, table = setup.config, setup.table
+    system = load_two_pass(config.align, config.silence, cuts, table, setup.folder, setup.device)
+    return partial(system.localize, dataset=UnitDataset(table))
+
+
+def _train_w2v(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
+    where = setup.folder, setup.device, setup.seed
+    return train_w2v(setup.settings, train_cuts, valid_cuts, setup.table, *where)
+
+
+def _w2v(setup: Setup, cuts: CutSet) -> Localizer | None:
+    path = setup.folder / "training.json"
+    training = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if "unavailable" in training:
+        log(f"{setup.name}: no answers: {training['unavailable']}")
+        return None
+    return load_w2v(setup.folder / MODEL, setup.table, setup.settings.margin, setup.device).localize
+
+
+@dataclass(frozen=True)
+class SystemKind:
+    """How systems of a kind are trained and answer.
+
+    Attributes:
+        settings: type of what the configuration may say of one.
+        train: trains one on training and held-out cuts, which have the tier ``fa``; returns what
+            ``training.json`` says, with the key ``unavailable`` and the reason where it cannot be
+            trained. None where stage 3 has done everything.
+        load: reads a trained one for some cuts, whose dimension counts; None where it is
+            unavailable. Raises ValueError where it is not trained, or otherwise; names the file.
+        together: whether the processes of a run all call ``train``; otherwise the first alone does.
+        required: sections that the configuration must say of one that is trained, as their
+            defaults are the paper's 24 M parameters, which nobody wants by mistake.
+        spans: the tier with the answer's spans.
+        heard: the tier with what was heard, or None where nothing is flagged.
+    """
+
+    settings: type[Settings]
+    train: Callable[[Setup, CutSet, CutSet], dict] | None = None
+    load: Callable[[Setup, CutSet], Localizer | None] | None = None
+    together: bool = False
+    required: tuple[str, ...] = ()
+    spans: str = "mlvae"
+    heard: str | None = "mlvae_heard"
+
+
+#: What a system of the configuration may be of.
+KINDS: dict[str, SystemKind] = {
+    "align": SystemKind(NoSettings, spans="fa", heard=None),
+    "two_pass": SystemKind(NoSettings, _train_two_pass, _two_pass),
+    "w2v_ctc": SystemKind(W2vCtcConfig, _train_w2v, _w2v),
+    "ml_vae": SystemKind(MlVaeSettings, train_ml_vae, _ml_vae, together=True, required=("model",)),
+}
+
+
+def load_localizers(setup: Setup, cuts: CutSet) -> dict[str, Localizer]:
+    """Read a trained system.
+
+    Returns:
+        By name how it answers, and how those do that the configuration declares to answer with its
+        model. Nothing of what is unavailable, or was done by stage 3.
+    """
+    load = KINDS[setup.config.system(setup.name).kind].load
+    found = {}
+    for name in setup.config.answering(setup.name) if load else ():
+        localizer = load(replace(setup, name=name), cuts)
+        if localizer is not None:
+            found[name] = localizer
+    return found
 
 
 def models_digest(folder: Path) -> str:
@@ -314,21 +408,6 @@ def models_digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
-@dataclass(frozen=True)
-class SystemKind:
-    """How a system is trained and read.
-
-    Attributes:
-        train: as :func:`train_system`; returns what ``training.json`` says.
-        load: as :func:`load_localizers`.
-        together: whether the processes of a run all call ``train``; otherwise the first alone does.
-    """
-
-    train: Callable[..., dict]
-    load: Callable[..., dict[str, Localizer]]
-    together: bool = False
-
-
 #: Files that training a system writes to its folder, whichever it is.
 MADE_BY_SYSTEMS = (
     "checkpoint.safetensors",
@@ -337,23 +416,3 @@ MADE_BY_SYSTEMS = (
     "edges.safetensors",
     "edges-checkpoint.safetensors",
 )
-
-_ML_VAE = SystemKind(train_system, load_localizers, together=True)
-
-#: What ``--systems`` may name, in the order of the table; None where stage 3 has done everything.
-#: To add a system, add a line.
-SYSTEMS: dict[str, SystemKind | None] = {
-    "fa": None,
-    **dict.fromkeys(BASELINES, SystemKind(train_baseline, load_baseline)),
-    **dict.fromkeys(TRAINED, _ML_VAE),
-}
-
-
-def check_systems(names: list[str]) -> None:
-    """Raise ValueError unless at least one system is named and all of them exist."""
-    known = ", ".join(SYSTEMS)
-    if not names:
-        raise ValueError(f"no system is named; there are: {known}")
-    for name in names:
-        if name not in SYSTEMS:
-            raise ValueError(f"there is no system {name!r}; there are: {known}")

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from mlvae.config import TRAINED, RecipeConfig, SystemConfig, load_config
+from mlvae.config import RecipeConfig, System, load_config
 from mlvae.device import num_parameters
 from mlvae.em import Decoding, TrainConfig
 from mlvae.nn import MlVae
 from mlvae.nn.baseline import RewardBaseline
+from mlvae.systems import KINDS, MlVaeSettings
 
 CONF = Path(__file__).resolve().parents[1] / "recipes" / "audiomnist" / "conf"
 
@@ -20,34 +21,59 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
+def settings_of(config: RecipeConfig, name: str) -> MlVaeSettings:
+    return config.system(name).settings
+
+
 def test_what_a_file_leaves_out_has_its_default(tmp_path):
     config = load_config(
         write(
             tmp_path,
-            "ml_vae:\n  train: {decoding: {acoustic_scale: 0.5}, learning_rate: 1.0e-2}\n"
-            "  model: {generator: {num_variants: 1}}\n"
             "align:\n  model:\n    context: 2\n"
-            "ml_vae_sub:\n  train: {label_smoothing: 0.1, relabel_after: 9, estimate_after: 2}\n"
-            "  edges: aligner\n",
+            "systems:\n"
+            "  one:\n"
+            "    kind: ml_vae\n"
+            "    train: {decoding: {acoustic_scale: 0.5}, learning_rate: 1.0e-2}\n"
+            "    model: {generator: {num_variants: 1}}\n"
+            "  two:\n"
+            "    base: one\n"
+            "    label: Two\n"
+            "    compare: [one]\n"
+            "    train: {topology: substitution, estimate_after: 2, learning_rate: 1.0e-3}\n"
+            "    edges: aligner\n",
         )
     )
     expected = RecipeConfig()
-    expected.ml_vae.train.decoding.acoustic_scale = 0.5
-    expected.ml_vae.train.learning_rate = 0.01
-    expected.ml_vae.model.generator.num_variants = 1
     expected.align.model.context = 2
-    expected.ml_vae_sub.train.label_smoothing = 0.1
-    expected.ml_vae_sub.train.relabel_after = 9
-    expected.ml_vae_sub.train.estimate_after = 2
-    expected.ml_vae_sub.edges = "aligner"
-    assert expected.ml_vae_sub.train.topology == "substitution"
+    one = MlVaeSettings()
+    one.train.decoding.acoustic_scale = 0.5
+    one.train.learning_rate = 0.01
+    one.model.generator.num_variants = 1
+    train = TrainConfig(
+        decoding=Decoding(0.5), topology="substitution", estimate_after=2, learning_rate=1e-3
+    )
+    expected.systems = {
+        "one": System("one", "ml_vae", settings=one),
+        "two": System(
+            "two",
+            "ml_vae",
+            base="one",
+            label="Two",
+            compare=["one"],
+            settings=MlVaeSettings(one.model, train, edges="aligner"),
+        ),
+    }
     assert config == expected
-    assert config != RecipeConfig()
+    assert (config.systems["one"].label, config.systems["two"].label) == ("one", "Two")
 
 
 def test_reading_twice_does_not_mix_files(tmp_path):
-    load_config(write(tmp_path, "ml_vae:\n  train:\n    iterations: 3\n"))
-    assert load_config(write(tmp_path, "deltas: true\n")).ml_vae.train.iterations == 50
+    load_config(write(tmp_path, "align:\n  rounds: 3\n"))
+    assert load_config(write(tmp_path, "deltas: true\n")).align.rounds == 8
+
+
+def entry(text: str) -> str:
+    return f"systems: {{one: {{kind: ml_vae, {text}}}}}\n"
 
 
 @pytest.mark.parametrize(
@@ -55,17 +81,31 @@ def test_reading_twice_does_not_mix_files(tmp_path):
     [
         ("ml_vea:\n  edges: path\n", "ml_vea"),
         ("train:\n  iterations: 3\n", "train"),
-        ("ml_vae: {trian: {iterations: 3}}\n", "trian"),
-        ("ml_vae: {train: {iterationes: 3}}\n", "iterationes"),
-        ("ml_vae_sub: {train: {iterations: many}}\n", "iterations"),
-        ("ml_vae: {train: {selection: best}}\n", "selection must be"),
-        ("ml_vae_sub: {train: {topology: circle}}\n", "topology must be"),
-        ("ml_vae: {train: {relabel_after: 3}}\n", "relabel_after goes with"),
-        ("ml_vae_sub: {calibration: {scales: [0.1, wide]}}\n", "scales"),
-        ("ml_vae_sub: {calibration: {corruption_rate: 0}}\n", "corruption_rate must be a number "),
-        ("ml_vae_sub: {edges: narrow}\n", "edges must be one of path, aligner"),
+        (entry("trian: {iterations: 3}"), "trian"),
+        (entry("train: {iterationes: 3}"), "iterationes"),
+        (entry("train: {iterations: many}"), "iterations"),
+        (entry("train: {selection: best}"), "selection must be"),
+        (entry("train: {topology: circle}"), "topology must be"),
+        (entry("train: {relabel_after: 3}"), "systems.one.train: relabel_after goes with"),
+        (entry("calibration: {scales: [0.1, wide]}"), "scales"),
+        (entry("calibration: {corruption_rate: 0}"), "corruption_rate must be a number "),
+        (entry("edges: narrow"), "edges must be one of path, aligner"),
+        (entry("compare: two"), "systems.one.compare must be a list"),
+        (entry("compare: [two]"), "systems.one.compare: there is no 'two'"),
+        (entry("model_of: two"), "systems.one.model_of: there is no system 'two'"),
+        (entry("base: two"), "systems.one: there is no system 'two' to be its base"),
+        (entry("base: one"), "systems.one: base leads back to 'one'"),
+        ("systems: {one: {kind: hmm}}\n", "kind must be one of align, two_pass, w2v_ctc, ml_vae"),
+        ("systems: {one: {label: One}}\n", "systems.one has no kind"),
+        ("systems: {one: {base: two}, two: {base: one}}\n", "base leads back"),
+        (
+            "systems: {one: {kind: align, train: {iterations: 3}}}\n",
+            "systems.one.train: there is no",
+        ),
+        ("systems: {a/b: {kind: align}}\n", "cannot be the name of a folder"),
+        ("systems: [one]\n", "systems must hold entries by name"),
         ("deltas: perhaps\n", "deltas"),
-        ("ml_vae: [1\n", "some.yaml"),
+        ("align: [1\n", "some.yaml"),
         ("", "some.yaml"),
         ("just text\n", "some.yaml"),
     ],
@@ -79,13 +119,29 @@ def test_a_wrong_file_is_named_with_what_is_wrong(tmp_path, text, reason):
 
 def test_a_file_may_say_what_differs_from_another(tmp_path):
     (tmp_path / "base.yaml").write_text(
-        "deltas: true\nml_vae: {train: {iterations: 3, max_frames: 900}}\n", encoding="utf-8"
+        "deltas: true\n" + entry("train: {iterations: 3, max_frames: 900}"), encoding="utf-8"
     )
-    changes = "base: base.yaml\nml_vae: {train: {iterations: 5}, edges: aligner}\n"
+    changes = "base: base.yaml\nsystems: {one: {train: {iterations: 5}, edges: aligner}}\n"
     config = load_config(write(tmp_path, changes))
     assert config.deltas
-    assert (config.ml_vae.train.iterations, config.ml_vae.train.max_frames) == (5, 900)
-    assert config.ml_vae.edges == "aligner"
+    settings = config.systems["one"].settings
+    assert (settings.train.iterations, settings.train.max_frames) == (5, 900)
+    assert settings.edges == "aligner"
+
+
+def test_a_variant_is_one_entry(tmp_path):
+    """Of a base that a file further down declares; what is changed there later counts, too."""
+    base = f"base: {CONF}/small.yaml\n"
+    variant = "  mine: {base: ml-vae-sub, compare: [ml-vae-sub], train: {label_smoothing: 0.1}}\n"
+    config = load_config(write(tmp_path, f"{base}systems:\n{variant}"), ["mine"])
+    small = load_config(CONF / "small.yaml")
+    ours, theirs = settings_of(config, "mine"), settings_of(small, "ml-vae-sub")
+    assert ours == replace(theirs, train=replace(theirs.train, label_smoothing=0.1))
+    assert list(config.systems) == [*small.systems, "mine"]
+    assert config.systems["mine"].kind == "ml_vae"
+    changed = "  ml-vae: {model: {boundary: {lstm_size: 5}}}\n"
+    config = load_config(write(tmp_path, f"{base}systems:\n{variant}{changed}"))
+    assert settings_of(config, "mine").model.boundary.lstm_size == 5
 
 
 @pytest.mark.parametrize(
@@ -107,8 +163,9 @@ def test_every_configuration_of_the_recipe_can_be_read():
     assert len(variants) >= 3
     for path in variants:
         varied = load_config(path)
-        assert varied.ml_vae_sub != small.ml_vae_sub
-        varied.ml_vae_sub = small.ml_vae_sub
+        assert settings_of(varied, "ml-vae-sub") != settings_of(small, "ml-vae-sub")
+        for name in small.answering("ml-vae-sub"):
+            varied.systems[name] = small.systems[name]
         assert varied == small
 
 
@@ -119,17 +176,18 @@ def test_an_absent_file(tmp_path):
 
 def test_paper_is_the_paper():
     config = load_config(CONF / "paper.yaml")
-    assert config.ml_vae == SystemConfig(train=config.ml_vae.train)
+    settings = settings_of(config, "ml-vae")
+    assert settings == MlVaeSettings(train=settings.train)
     assert config.deltas
     lstm = {"lstm_layers": 2, "lstm_size": 512, "bidirectional": False, "fc_size": 128}
-    assert asdict(config.ml_vae.model.boundary) == {**lstm, "dropout": 0.0}
-    estimator = asdict(config.ml_vae.model.estimator)
+    assert asdict(settings.model.boundary) == {**lstm, "dropout": 0.0}
+    estimator = asdict(settings.model.estimator)
     assert {name: estimator[name] for name in (*lstm, "dropout", "kind")} == {
         **lstm,
         "dropout": 0.0,
         "kind": "lstm",
     }
-    assert asdict(config.ml_vae.model.generator) == {
+    assert asdict(settings.model.generator) == {
         "encoder_fc_size": 32,
         "encoder_lstm_layers": 4,
         "encoder_lstm_size": 512,
@@ -142,7 +200,7 @@ def test_paper_is_the_paper():
         "decoder_layers": 4,
         "decoder_size": 512,
     }
-    train = config.ml_vae.train
+    train = settings.train
     assert (train.iterations, train.learning_rate) == (50, 1e-3)
     lambdas = train.boundary_kl_weight, train.generator_kl_weight, train.correctness_weight
     assert lambdas == (0.01, 1.0, 0.001)
@@ -153,23 +211,24 @@ def test_paper_is_the_paper():
 @pytest.mark.parametrize("name", ["small", "paper"])
 def test_rl_and_the_ablations_differ_from_the_paper_in_what_their_names_say(name):
     config = load_config(CONF / f"{name}.yaml")
-    train = config.ml_vae.train
+    paper = settings_of(config, "ml-vae")
     differences = {
         "ml-vae-rl": {"algorithm": "reinforce"},
         "ablation-1": {"algorithm": "reinforce", "boundary_target": "found"},
         "ablation-2": {"algorithm": "joint"},
         "ablation-3": {"algorithm": "reinforce", "topology": "separate"},
     }
-    assert {*differences, "ml-vae", "ml-vae-sub"} == set(TRAINED)
+    of_kind = {one.name for one in config.systems.values() if one.kind == "ml_vae"}
+    assert {*differences, "ml-vae", *config.answering("ml-vae-sub")} == of_kind
     for system, difference in differences.items():
-        reinforce = config.system(system).train.reinforce
+        reinforce = settings_of(config, system).train.reinforce
         assert (reinforce.samples, reinforce.entropy_weight) == (5, 0.05)
-        expected = replace(train, **difference, reinforce=reinforce)
-        assert config.system(system) == replace(config.ml_vae, train=expected)
+        expected = replace(paper.train, **difference, reinforce=reinforce)
+        assert settings_of(config, system) == replace(paper, train=expected)
 
 
 def test_with_the_baseline_of_rl_the_paper_has_25_million_parameters():
-    config = load_config(CONF / "paper.yaml").ml_vae_rl
+    config = settings_of(load_config(CONF / "paper.yaml"), "ml-vae-rl")
     model = MlVae(120, 10, False, config.model)
     baseline = RewardBaseline(120, config.train.reinforce.baseline_size)
     assert num_parameters(model) == pytest.approx(24e6, rel=0.03)
@@ -179,8 +238,8 @@ def test_with_the_baseline_of_rl_the_paper_has_25_million_parameters():
 def test_small_is_small_and_aligns_with_one_frame_on_each_side():
     config = load_config(CONF / "small.yaml")
     assert not config.deltas
-    assert config.ml_vae.model.boundary.lstm_size <= 128
-    paper, ours = config.ml_vae.model, config.ml_vae_sub.model
+    paper, ours = (settings_of(config, name).model for name in ("ml-vae", "ml-vae-sub"))
+    assert paper.boundary.lstm_size <= 128
     assert (ours.boundary, ours.generator) == (paper.boundary, paper.generator)
     for name in ("small", "paper"):
         align = load_config(CONF / f"{name}.yaml").align.model
@@ -191,8 +250,7 @@ def test_small_is_small_and_aligns_with_one_frame_on_each_side():
 @pytest.mark.parametrize("name", ["small", "paper"])
 def test_the_second_system_hears_minds_wrong_labels_and_is_calibrated(name):
     config = load_config(CONF / f"{name}.yaml")
-    paper, ours = (config.system(system) for system in ("ml-vae", "ml-vae-sub"))
-    assert (paper, ours) == (config.ml_vae, config.ml_vae_sub)
+    paper, ours = (settings_of(config, system) for system in ("ml-vae", "ml-vae-sub"))
     assert (paper.model.estimator.kind, ours.model.estimator.kind) == ("lstm", "convolution")
     assert (paper.model.boundary, paper.model.generator) == (
         ours.model.boundary,
@@ -213,7 +271,26 @@ def test_the_second_system_hears_minds_wrong_labels_and_is_calibrated(name):
 
 
 def test_there_are_no_other_systems():
-    config = RecipeConfig()
+    config = load_config(CONF / "small.yaml")
     for name in ("ml_vae", "ml-vae-sub-no-generator", "align", ""):
-        with pytest.raises(ValueError, match=f"has a system '{name}', only ml-vae, ml-vae-rl"):
+        with pytest.raises(ValueError, match=f"there is no system '{name}'; there are: fa, two-"):
             config.system(name)
+    with pytest.raises(ValueError, match="small.yaml: no system is named; there are: fa, two-"):
+        load_config(CONF / "small.yaml", [])
+
+
+def test_a_system_that_nobody_gave_a_size_is_never_that_of_the_paper():
+    path = CONF.parents[1] / "systems.yaml"
+    config = load_config(path, ["fa", "two-pass-fa", "w2v-ctc"])
+    for name in ("ml-vae", "ablation-3", "ml-vae-sub"):
+        with pytest.raises(ValueError, match=f"systems.{name} has no section model"):
+            config.system(name)
+        with pytest.raises(ValueError, match=f"systems.yaml: systems.{name} has no section model"):
+            load_config(path, [name])
+
+
+def test_every_kind_has_a_system():
+    config = load_config(CONF / "small.yaml")
+    assert {system.kind for system in config.systems.values()} == set(KINDS)
+    with pytest.raises(ValueError, match="kind must be one of align, two_pass, w2v_ctc, ml_vae"):
+        System("x", "ml-vae")

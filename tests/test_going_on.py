@@ -15,12 +15,12 @@ from mlvae.baselines.two_pass import load_two_pass, train_two_pass
 from mlvae.baselines.w2v_ctc import load_w2v
 from mlvae.baselines.w2v_train import train_w2v
 from mlvae.em.checkpoint import keep_passes
-from mlvae.systems import load_localizers, train_system
+from mlvae.systems import load_localizers, train_ml_vae
 from tests.baselines.test_w2v_ctc import RANDOM
 from tests.em.long import page
 from tests.em.tiny import CPU, NUM_FEATURES, TABLE, dataset, spoken_cuts
 from tests.em.trainers import Killer, figures, until_done
-from tests.test_systems import CONFIG
+from tests.test_systems import CONFIG, SUB, setup_of, with_settings
 
 ALIGN = replace(CONFIG.align, rounds=2, epochs_per_round=2, search_frames=150)
 
@@ -106,21 +106,20 @@ def test_the_aligner(cuts, tmp_path, monkeypatch, long):
 
 
 def test_a_system_with_its_scale_and_its_edges(cuts, tmp_path, monkeypatch):
-    config = replace(CONFIG, align=ALIGN)
-    system = config.ml_vae_sub
-    config.ml_vae_sub = replace(
-        system,
-        train=replace(system.train, iterations=1, relabel_after=1),
-        calibration=replace(system.calibration, scales=[0.1, 0.5], max_frames=80),
+    settings = replace(
+        SUB,
+        train=replace(SUB.train, iterations=1, relabel_after=1),
+        calibration=replace(SUB.calibration, scales=[0.1, 0.5], max_frames=80),
     )
+    config = with_settings("ml-vae-sub", settings, replace(CONFIG, align=ALIGN))
 
     def run(folder):
         (folder / "ml-vae-sub").mkdir(parents=True, exist_ok=True)
-        args = "ml-vae-sub", config
-        rest = dataset(), folder / "ml-vae-sub", CPU
-        training = until_done(lambda: train_system(*args, *cuts, *rest, 0))
+        setup = setup_of("ml-vae-sub", folder / "ml-vae-sub", config)
+        training = until_done(lambda: train_ml_vae(setup, *cuts))
         assert "acoustic scale" in training["warnings"][0]  # there are but two of them
-        loaded = load_localizers(*args, cuts[1], *rest)
+        loaded = load_localizers(setup, cuts[1])
+        assert list(loaded) == ["ml-vae-sub", "no-generator"]
         return figures(training), [answers(way, cuts[1], folder) for way in loaded.values()]
 
     compare(run, tmp_path, monkeypatch, every=3, between=11)

@@ -13,24 +13,37 @@ from lhotse import CutSet
 from safetensors.torch import load_file
 
 from mlvae.align import AlignConfig
-from mlvae.config import RecipeConfig, SystemConfig
+from mlvae.config import RecipeConfig, System
 from mlvae.device import num_parameters
 from mlvae.em import Decoding, TrainConfig, Trainer
 from mlvae.em.calibration import CalibrationConfig
 from mlvae.nn import NarrowAcousticModelConfig
 from mlvae.systems import (
-    System,
-    load_system,
-    localize_with,
+    MlVaeSettings,
+    Setup,
+    TrainedMlVae,
+    load_localizers,
+    load_ml_vae,
     new_model,
-    train_system,
-    without_generator,
+    train_ml_vae,
 )
 from mlvae.tiers import tier
 from tests.em.test_estep import NUM_UNITS, GivenFeatures, features_of, stand_in
 from tests.em.tiny import CPU, TABLE, dataset, make_cut, spoken_cuts, tiny_model_config
 
 TRAIN = TrainConfig(iterations=8, max_frames=300, learning_rate=0.02)
+SUB = MlVaeSettings(
+    tiny_model_config(),
+    replace(
+        TRAIN,
+        topology="substitution",
+        states_per_unit=2,
+        relabel_after=4,
+        decoding=Decoding(acoustic_scale=0.5),
+    ),
+    CalibrationConfig(scales=[0.1, 0.25, 0.6]),
+    edges="aligner",
+)
 CONFIG = RecipeConfig(
     align=AlignConfig(
         NarrowAcousticModelConfig(states_per_unit=2, hidden_size=32),
@@ -39,20 +52,34 @@ CONFIG = RecipeConfig(
         batch_frames=128,
         learning_rate=5e-3,
     ),
-    ml_vae=SystemConfig(tiny_model_config(), replace(TRAIN, iterations=1)),
-    ml_vae_sub=SystemConfig(
-        tiny_model_config(),
-        replace(
-            TRAIN,
-            topology="substitution",
-            states_per_unit=2,
-            relabel_after=4,
-            decoding=Decoding(acoustic_scale=0.5),
-        ),
-        CalibrationConfig(scales=[0.1, 0.25, 0.6]),
-        edges="aligner",
+    systems={
+        name: System(name, "ml_vae", settings=settings)
+        for name, settings in {
+            "ml-vae": MlVaeSettings(tiny_model_config(), replace(TRAIN, iterations=1)),
+            "ml-vae-sub": SUB,
+        }.items()
+    },
+)
+CONFIG.systems["no-generator"] = System(
+    "no-generator",
+    "ml_vae",
+    model_of="ml-vae-sub",
+    settings=replace(
+        SUB, train=replace(SUB.train, decoding=Decoding(acoustic_scale=0.5, use_correctness=False))
     ),
 )
+
+
+def with_settings(
+    name: str, settings: MlVaeSettings, config: RecipeConfig = CONFIG
+) -> RecipeConfig:
+    """The configuration with other settings of a system."""
+    system = replace(config.systems[name], settings=settings)
+    return replace(config, systems={**config.systems, name: system})
+
+
+def setup_of(name: str, folder, config: RecipeConfig = CONFIG) -> Setup:
+    return Setup(name, config, dataset(), CPU, 0, folder)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -70,7 +97,7 @@ def cuts() -> tuple[CutSet, CutSet]:
 
 
 def train(name: str, cuts, folder, config: RecipeConfig = CONFIG) -> dict:
-    return train_system(name, config, *cuts, dataset(), folder, CPU, seed=0)
+    return train_ml_vae(setup_of(name, folder, config), *cuts)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +112,7 @@ def test_training_says_what_was_chosen_and_how_large_the_parts_are(cuts, trained
     losses = training["scale_log_loss"]
     assert list(losses) == ["0.1", "0.25", "0.6"]
     assert losses[str(training["acoustic_scale"])] == min(losses.values())
-    system = load_system("ml-vae-sub", CONFIG, cuts[1], dataset(), folder, CPU)
+    system = load_ml_vae(setup_of("ml-vae-sub", folder), cuts[1])
     edges = num_parameters(system.edges.model)
     generator = num_parameters(system.model.generator)
     assert training["num_params"] == num_parameters(system.model) + edges
@@ -96,21 +123,21 @@ def test_training_says_what_was_chosen_and_how_large_the_parts_are(cuts, trained
 
 def test_what_was_trained_is_read(cuts, trained):
     folder, training = trained
-    system = load_system("ml-vae-sub", CONFIG, cuts[1], dataset(), folder, CPU)
+    system = load_ml_vae(setup_of("ml-vae-sub", folder), cuts[1])
     assert system.topology == "substitution"
     assert system.decoding == Decoding(training["acoustic_scale"], True)
     stored = load_file(folder / "model.safetensors")
     for name, value in system.model.state_dict().items():
         assert torch.equal(value, stored[name]), name
     assert 0.05 < float(system.model.log_correctness[1].exp()) < 0.3
-    uniform = new_model("ml-vae-sub", CONFIG, cuts[1], dataset(), 0).log_confusion
+    uniform = new_model(setup_of("ml-vae-sub", folder), cuts[1]).log_confusion
     assert not torch.equal(system.model.log_confusion, uniform)
 
 
 def test_what_was_said_is_heard_and_where(trained):
     test, _ = spoken_cuts(30, seed=2)
-    system = load_system("ml-vae-sub", CONFIG, test, dataset(), trained[0], CPU)
-    found, short = localize_with(system, test, dataset(), CPU)
+    system = load_ml_vae(setup_of("ml-vae-sub", trained[0]), test)
+    found, short = system.localize(test, dataset(), CPU)
     assert short == []
     hits, errors = [], []
     for cut in found:
@@ -133,11 +160,10 @@ def test_edges_are_those_that_the_configuration_names(trained):
     test, _ = spoken_cuts(6, seed=2)
     starts, scores = {}, {}
     for edges in ("path", "aligner"):
-        ours = replace(CONFIG.ml_vae_sub, edges=edges)
-        config = replace(CONFIG, ml_vae_sub=ours)
-        system = load_system("ml-vae-sub", config, test, dataset(), trained[0], CPU)
+        config = with_settings("ml-vae-sub", replace(SUB, edges=edges))
+        system = load_ml_vae(setup_of("ml-vae-sub", trained[0], config), test)
         assert (system.edges is not None) is (edges == "aligner")
-        found, _ = localize_with(system, test, dataset(), CPU)
+        found, _ = system.localize(test, dataset(), CPU)
         items = [item for cut in found for item in tier(cut, "mlvae")]
         starts[edges], scores[edges] = [i.start for i in items], [i.score for i in items]
         # On the grid of frames.
@@ -171,7 +197,7 @@ def test_the_paper_has_neither_scale_nor_edges(cuts, tmp_path):
     assert training["acoustic_scale"] == 1.0
     assert "scale_log_loss" not in training
     assert not (tmp_path / "edges.safetensors").exists()
-    system = load_system("ml-vae", CONFIG, cuts[1], dataset(), tmp_path, CPU)
+    system = load_ml_vae(setup_of("ml-vae", tmp_path), cuts[1])
     assert (system.topology, system.edges, system.decoding) == ("ml", None, Decoding())
     generator = num_parameters(system.model.generator)
     assert training["num_params"] == num_parameters(system.model)
@@ -182,26 +208,26 @@ def test_the_edges_of_another_run_do_not_outlive_it(cuts, trained, tmp_path, mon
     """Killed before its own aligner was trained, a run must not be read with that of another."""
     folder = tmp_path / "ml-vae-sub"
     shutil.copytree(trained[0], folder)
-    settings = replace(CONFIG.ml_vae_sub, train=replace(CONFIG.ml_vae_sub.train, iterations=1))
-    settings.train.learning_rate = 1e-3
-    config = replace(CONFIG, ml_vae_sub=settings)
+    settings = replace(SUB, train=replace(SUB.train, iterations=1, learning_rate=1e-3))
+    config = with_settings("ml-vae-sub", settings)
     monkeypatch.setattr("mlvae.systems.train_edges", lambda *_: (_ for _ in ()).throw(MemoryError))
     with pytest.raises(MemoryError):
         train("ml-vae-sub", cuts, folder, config)
     with pytest.raises(ValueError, match="there is no model .*edges.safetensors"):
-        load_system("ml-vae-sub", config, cuts[1], dataset(), folder, CPU)
+        load_ml_vae(setup_of("ml-vae-sub", folder, config), cuts[1])
 
 
 def test_what_is_missing_is_named(cuts, trained, tmp_path):
     with pytest.raises(ValueError, match=r"there is no model .*model.safetensors"):
-        load_system("ml-vae-sub", CONFIG, cuts[1], dataset(), tmp_path, CPU)
+        load_ml_vae(setup_of("ml-vae-sub", tmp_path), cuts[1])
     shutil.copy(trained[0] / "model.safetensors", tmp_path)
     with pytest.raises(ValueError, match=r"there is no model .*edges.safetensors"):
-        load_system("ml-vae-sub", CONFIG, cuts[1], dataset(), tmp_path, CPU)
+        load_ml_vae(setup_of("ml-vae-sub", tmp_path), cuts[1])
     with pytest.raises(ValueError, match=r"model.safetensors is not of this configuration"):
-        load_system("ml-vae", CONFIG, cuts[1], dataset(), tmp_path, CPU)
-    with pytest.raises(ValueError, match="no configuration has a system 'sub', only ml-vae, "):
-        train("sub", cuts, tmp_path)
+        load_ml_vae(setup_of("ml-vae", tmp_path), cuts[1])
+    for name in ("sub", "no-generator"):  # what has no model of its own cannot be named
+        with pytest.raises(ValueError, match=f"there is no system '{name}'; there are: ml-vae, "):
+            load_localizers(setup_of(name, tmp_path), cuts[1])
 
 
 def test_without_the_generator_the_stored_rate_counts():
@@ -215,26 +241,28 @@ def test_without_the_generator_the_stored_rate_counts():
     ratio = (q / 0.25).prod(0)
     other = float(ratio[[0, 1, 3]].mean())
 
-    def probability(system: System) -> float:
-        (found,), _ = localize_with(system, CutSet.from_cuts([cut]), GivenFeatures(TABLE), CPU)
+    def probability(system: TrainedMlVae) -> float:
+        (found,), _ = system.localize(CutSet.from_cuts([cut]), GivenFeatures(TABLE), CPU)
         return tier(found, "mlvae")[0].score
 
     def expected(rate: float) -> float:
         return rate * other / (rate * other + (1 - rate) * float(ratio[2]))
 
-    system = System(model, "substitution", Decoding(), None)
+    system = TrainedMlVae(model, "substitution", Decoding(), None)
     assert probability(system) == pytest.approx(expected(1 / (1 + math.exp(-5))), rel=1e-4)
-    assert probability(without_generator(system)) == pytest.approx(expected(0.4), rel=1e-4)
-    assert system.decoding.use_correctness
+    system.decoding = Decoding(use_correctness=False)
+    assert probability(system) == pytest.approx(expected(0.4), rel=1e-4)
 
 
 def test_without_the_generator_its_weights_do_not_matter(cuts, trained):
-    system = load_system("ml-vae-sub", CONFIG, cuts[1], dataset(), trained[0], CPU)
-    plain = without_generator(system)
-    before = [localize_with(s, cuts[1], dataset(), CPU)[0] for s in (system, plain)]
+    both = [
+        load_ml_vae(setup_of(name, trained[0]), cuts[1]) for name in ("ml-vae-sub", "no-generator")
+    ]
+    before = [s.localize(cuts[1], dataset(), CPU)[0] for s in both]
     with torch.no_grad():
-        for value in system.model.generator.parameters():
-            value.normal_()
-    after = [localize_with(s, cuts[1], dataset(), CPU)[0] for s in (system, plain)]
+        for system in both:
+            for value in system.model.generator.parameters():
+                value.normal_()
+    after = [s.localize(cuts[1], dataset(), CPU)[0] for s in both]
     assert list(after[1]) == list(before[1])
     assert list(after[0]) != list(before[0])

@@ -31,6 +31,7 @@ class Evaluation:
         heard: By name, of those that say what was heard, where it can be judged.
         differences: By a pair of names, the first one minus the second one, by figure.
         unavailable: By name of a system without answers the reason.
+        notes: By name of a system what it is, in the order of the rows.
     """
 
     truth: Truth
@@ -41,6 +42,7 @@ class Evaluation:
     heard: dict[str, HeardAccuracy]
     differences: dict[tuple[str, str], dict[str, Difference]]
     unavailable: dict[str, str]
+    notes: dict[str, str]
 
 
 def evaluate(
@@ -51,6 +53,7 @@ def evaluate(
     num_resamples: int = 1000,
     seed: int = 0,
     unavailable: Mapping[str, str] | None = None,
+    notes: Mapping[str, str] | None = None,
 ) -> Evaluation:
     """Score systems on the same units.
 
@@ -62,6 +65,7 @@ def evaluate(
         num_resamples: Number of resamples for the intervals.
         seed: Seed of the intervals.
         unavailable: By name of a system without answers the reason.
+        notes: By name of a system what it is, in the order of the rows.
     """
     intervals = bootstrap_intervals(
         {answer.name: outcomes(truth, answer) for answer in answers},
@@ -93,4 +97,5 @@ def evaluate(
         heard,
         differences,
         dict(unavailable or {}),
+        dict(notes or {}),
     )

@@ -8,10 +8,11 @@ from pathlib import Path
 from lhotse import MonoCut
 from lhotse.supervision import AlignmentItem
 
+from mlvae.config import System
 from mlvae.report.picture import draw_answer
-from mlvae.score.systems import System
 from mlvae.score.table import title_of
 from mlvae.score.truth import Truth
+from mlvae.systems import KINDS
 from mlvae.tiers import has_tier, tier
 
 MIN_UNITS = 5
@@ -91,7 +92,7 @@ def draw_example(
         true_starts=truth.starts[units],
         true_ends=truth.ends[units],
         found={
-            system.name: _answer(system, own.get(system.name))
+            system.label: _answer(system, own.get(system.label))
             for system in systems
             if system.in_picture
         },
@@ -106,7 +107,8 @@ def _answer(
     system: System, cut: MonoCut | None
 ) -> tuple[list[AlignmentItem], list[AlignmentItem]] | None:
     """The units and what was heard; None where the system has no answer."""
-    heard = system.heard or system.spans
-    if cut is None or not (has_tier(cut, system.spans) and has_tier(cut, heard)):
+    kind = KINDS[system.kind]
+    heard = kind.heard or kind.spans
+    if cut is None or not (has_tier(cut, kind.spans) and has_tier(cut, heard)):
         return None
-    return tier(cut, system.spans), tier(cut, heard)
+    return tier(cut, kind.spans), tier(cut, heard)

@@ -1,7 +1,8 @@
 """Stage 6 as a function: score the answers of one experiment folder and write what is shown of it.
 
 Example:
-    >>> status = score_experiment(Path("data/fsdd"), Path("exp/audiomnist/fsdd/small"), seed=0)
+    >>> systems = load_config(Path("recipes/audiomnist/conf/small.yaml")).systems.values()
+    >>> status = score_experiment(Path("data/fsdd"), Path("exp/audiomnist/fsdd/small"), systems)
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import mlvae
+from mlvae.config import System
 from mlvae.data.dataset import FeaturesError
 from mlvae.plausibility import FlaggedUnits, count_flagged, training_warnings
 from mlvae.report import learning
@@ -26,18 +28,19 @@ from mlvae.score.details import details_of, format_details
 from mlvae.score.evaluation import Evaluation, evaluate
 from mlvae.score.example import check_example, draw_example
 from mlvae.score.systems import (
-    COMPARED,
-    System,
+    compared_rows,
     find_systems,
     find_unavailable,
     other_seeds,
     read_answers,
     read_cuts,
+    training_path,
 )
 from mlvae.score.table import format_table, heading
 from mlvae.score.truth import read_truth
 from mlvae.score.words import word_cuts, word_figures
 from mlvae.stage import StageReport, atomic_path, log, stage_folder
+from mlvae.systems import KINDS
 
 STAGE = "6 score"
 #: What is written to the folder of an experiment.
@@ -47,6 +50,7 @@ MADE = ("results.json", "table.txt", "details.txt", "utterance.png", "reliabilit
 def score_experiment(
     data_dir: Path,
     exp_dir: Path,
+    declared: Sequence[System],
     seed: int = 0,
     num_resamples: int = 1000,
     cluster: str = "recording",
@@ -63,7 +67,8 @@ def score_experiment(
 
     Args:
         data_dir: Folder of the corpus, with ``corpus.json`` and ``truth.jsonl.gz``.
-        exp_dir: Folder of the experiment, with a folder for each system, see ``systems.SYSTEMS``.
+        exp_dir: Folder of the experiment, with a folder for each system.
+        declared: The systems of the configuration, in the order of the rows.
         seed: Seed of the intervals, recorded as the seed of the run.
         num_resamples: Number of resamples for the intervals.
         cluster: What intervals are over: ``"recording"`` or ``"speaker"``.
@@ -83,16 +88,17 @@ def score_experiment(
     for path in (data_dir / "corpus.json", data_dir / "truth.jsonl.gz"):
         if not path.exists():
             raise FileNotFoundError(f"{path} is missing; stage 0 (prepare) makes it")
-    systems = find_systems(exp_dir)
+    systems = find_systems(declared, exp_dir)
     outputs = [exp_dir / name for name in MADE]
-    outputs += [system.training_path(exp_dir).parent / learning.FILE for system in systems]
+    outputs += [training_path(system, exp_dir).parent / learning.FILE for system in systems]
     with stage_folder(STAGE, exp_dir, outputs, reads=[data_dir]):
-        return _score(data_dir, exp_dir, systems, seed, num_resamples, cluster, utterance)
+        return _score(data_dir, exp_dir, declared, systems, seed, num_resamples, cluster, utterance)
 
 
 def _score(
     data_dir: Path,
     exp_dir: Path,
+    declared: Sequence[System],
     systems: list[System],
     seed: int,
     num_resamples: int,
@@ -104,9 +110,9 @@ def _score(
     check_example(truth, utterance)
     cuts = read_cuts(systems, exp_dir)
     flagged = {
-        system.name: count_flagged(cuts[system.name], system.spans, system.heard)
+        system.label: count_flagged(cuts[system.label], kind.spans, kind.heard)
         for system in systems
-        if system.heard is not None
+        if (kind := KINDS[system.kind]).heard is not None
     }
     of_words = word_cuts(systems, cuts) if truth.annotation else {}
     results_of_words = word_figures(truth, cuts) if corpus.get("unit") != "bpe" else {}
@@ -114,7 +120,14 @@ def _score(
         cuts = of_words  # there is no truth of tokens
     answers = read_answers(truth, systems, cuts, exp_dir)
     evaluation = evaluate(
-        truth, answers, COMPARED, cluster, num_resamples, seed, find_unavailable(exp_dir)
+        truth,
+        answers,
+        compared_rows(declared),
+        cluster,
+        num_resamples,
+        seed,
+        find_unavailable(declared, exp_dir),
+        {system.label: system.note for system in declared},
     )
 
     table = format_table(evaluation, corpus)
@@ -166,7 +179,7 @@ def _score(
         draw_reliability(panels, heading(truth, corpus), exp_dir / "reliability.png")
         written.append("reliability.png")
 
-    for folder in sorted({system.training_path(exp_dir).parent for system in systems}):
+    for folder in sorted({training_path(system, exp_dir).parent for system in systems}):
         if write_learning_curves(folder):
             written.append(f"{folder.name}/{learning.FILE}")
 
@@ -181,14 +194,14 @@ def _score(
 def warnings_of(
     systems: Sequence[System], flagged: Mapping[str, FlaggedUnits], exp_dir: Path
 ) -> dict[str, list[str]]:
-    """By name of the system what a user should look at; systems without are left out."""
+    """By label of the system what a user should look at; systems without are left out."""
     found = {}
     for system in systems:
-        sentences = flagged[system.name].warnings() if system.name in flagged else []
-        if system.trained_in is None:
-            sentences += training_warnings(system.training_path(exp_dir).parent)
+        sentences = flagged[system.label].warnings() if system.label in flagged else []
+        if not system.model_of:
+            sentences += training_warnings(training_path(system, exp_dir).parent)
         if sentences:
-            found[system.name] = sentences
+            found[system.label] = sentences
     return found
 
 

@@ -12,7 +12,6 @@ from tabulate import tabulate
 from mlvae.score.answers import SystemAnswer
 from mlvae.score.bootstrap import Difference
 from mlvae.score.evaluation import Evaluation
-from mlvae.score.systems import SYSTEMS
 from mlvae.score.truth import Truth
 
 COLUMNS = {
@@ -121,7 +120,7 @@ def _figures(evaluation: Evaluation) -> str:
     }
     for name in evaluation.unavailable:
         rows[name] = [name, *["-"] * (len(headers) - 1)]
-    order = [system.name for system in SYSTEMS]
+    order = list(evaluation.notes)
     table = tabulate(
         # Rows of no system (oracle, flag-all) stay before those of systems.
         [rows[name] for name in sorted(rows, key=lambda n: order.index(n) if n in order else -1)],
@@ -250,17 +249,18 @@ def _note(evaluation: Evaluation, corpus: dict) -> str:
         clusters=cluster if cluster == "speaker" else "source recording",
         or_speakers=" or other speakers" if cluster == "recording" else "",
     )
-    shown = {answer.name for answer in evaluation.answers} | set(evaluation.unavailable)
-    for system in SYSTEMS:
-        if system.name in shown and not system.secondary:
-            note += f"\n{system.name:<11}  {system.note}"
+    secondary = {answer.name: answer.secondary for answer in evaluation.answers}
+    secondary.update(dict.fromkeys(evaluation.unavailable, False))
+    for name, text in evaluation.notes.items():
+        if secondary.get(name) is False:
+            note += f"\n{name:<11}  {text}"
     if evaluation.heard:
         note += HEARD_NOTE
     if evaluation.calibrations:
         note += PROBABILITY_NOTE
-    for system in SYSTEMS:
-        if system.name in shown and system.secondary:
-            note += f"\n{system.name}: {system.note}"
+    for name, text in evaluation.notes.items():
+        if secondary.get(name):
+            note += f"\n{name}: {text}"
     if evaluation.differences:
         note += DIFFERENCE_NOTE
     if corpus.get("synthetic"):

@@ -14,9 +14,10 @@ from lhotse import MonoCut
 from lhotse.supervision import AlignmentItem
 from lhotse.utils import fastcopy
 
+from mlvae.config import System
 from mlvae.score.calibration import Calibration, calibration
-from mlvae.score.systems import System
 from mlvae.score.truth import UNKNOWN, Truth
+from mlvae.systems import KINDS
 from mlvae.tiers import has_tier, tier, units_of_words, with_tiers, word_spans
 
 TIER = "mlvae_word"
@@ -114,14 +115,12 @@ def word_cuts(
     systems: Sequence[System], cuts: Mapping[str, Iterable[MonoCut]]
 ) -> dict[str, list[MonoCut]]:
     """By name of a system its cuts with tiers of words; see `word_answer`."""
-    return {
-        system.name: [
-            answer
-            for cut in cuts[system.name]
-            if (answer := word_answer(cut, system.spans, system.heard)) is not None
-        ]
-        for system in systems
-    }
+    made: dict[str, list[MonoCut]] = {}
+    for system in systems:
+        kind = KINDS[system.kind]
+        answers = (word_answer(cut, kind.spans, kind.heard) for cut in cuts[system.label])
+        made[system.label] = [answer for answer in answers if answer is not None]
+    return made
 
 
 def word_figures(

@@ -9,27 +9,31 @@ import torch
 from lhotse import CutSet
 
 from mlvae.align import AlignConfig, Aligner
-from mlvae.baselines.systems import load_baseline, train_baseline
-from mlvae.config import RecipeConfig
+from mlvae.config import RecipeConfig, System
 from mlvae.data.dataset import UnitDataset
 from mlvae.data.manifests import write_json
 from mlvae.nn import NarrowAcousticModelConfig
-from mlvae.systems import SYSTEMS
+from mlvae.systems import KINDS, Setup, load_localizers
 from mlvae.tiers import has_tier
 from tests.baselines.sounds import TONES, tone_cuts, write_checkpoint
 from tests.baselines.test_w2v_ctc import CONFIG
 from tests.em.tiny import CPU, NUM_FEATURES, TABLE, dataset, spoken_cuts
 
 RECIPE = RecipeConfig(
-    align=AlignConfig(NarrowAcousticModelConfig(states_per_unit=2, hidden_size=8))
+    align=AlignConfig(NarrowAcousticModelConfig(states_per_unit=2, hidden_size=8)),
+    systems={
+        "fa": System("fa", "align"),
+        "two-pass-fa": System("two-pass-fa", "two_pass"),
+        "w2v-ctc": System("w2v-ctc", "w2v_ctc"),
+    },
 )
 
 
 def through_the_registry(name, config, cuts, data, folder):
-    kind = SYSTEMS[name]
-    training = kind.train(name, config, cuts, cuts, data, folder, CPU, 0)
+    setup = Setup(name, config, data, CPU, 0, folder)
+    training = KINDS[config.system(name).kind].train(setup, cuts, cuts)
     write_json(folder / "training.json", training)
-    return training, kind.load(name, config, cuts, data, folder, CPU)
+    return training, load_localizers(setup, cuts)
 
 
 def test_two_pass_fa_uses_features_without_deltas(tmp_path):
@@ -47,7 +51,8 @@ def test_two_pass_fa_uses_features_without_deltas(tmp_path):
 
 def test_w2v_ctc_starts_from_the_checkpoint_of_the_configuration(tmp_path):
     checkpoint = write_checkpoint(tmp_path / "tiny.pth")
-    config = replace(RECIPE, w2v_ctc=replace(CONFIG, epochs=1, checkpoint=str(checkpoint)))
+    settings = replace(CONFIG, epochs=1, checkpoint=str(checkpoint))
+    config = RecipeConfig(systems={"w2v-ctc": System("w2v-ctc", "w2v_ctc", settings=settings)})
     cuts = tone_cuts(tmp_path / "wav", 3)
     data = UnitDataset(TONES)
     training, answers = through_the_registry("w2v-ctc", config, cuts, data, tmp_path / "w2v-ctc")
@@ -72,8 +77,8 @@ def test_what_is_missing_is_named(tmp_path):
     cuts: CutSet = spoken_cuts(2)[0]
     for name in ("two-pass-fa", "w2v-ctc"):
         with pytest.raises(ValueError, match=f"there is no model .*{name}/model.safetensors"):
-            load_baseline(name, RECIPE, cuts, dataset(), tmp_path / name, CPU)
-    with pytest.raises(ValueError, match="there is no baseline 'fa'; there are: two-pass-fa, w2v"):
-        train_baseline("fa", RECIPE, cuts, cuts, dataset(), tmp_path, CPU, 0)
-    with pytest.raises(ValueError, match="there is no baseline 'fa'"):
-        load_baseline("fa", RECIPE, cuts, dataset(), tmp_path, CPU)
+            load_localizers(Setup(name, RECIPE, dataset(), CPU, 0, tmp_path / name), cuts)
+
+
+def test_of_forced_alignment_nothing_is_left_to_do(tmp_path):
+    assert load_localizers(Setup("fa", RECIPE, dataset(), CPU, 0, tmp_path), CutSet()) == {}

@@ -81,7 +81,8 @@ def test_nothing_to_compare_is_told(model, cuts, monkeypatch):
 
 def test_a_missing_experiment_is_one_line(tmp_path, capsys):
     config = tmp_path / "a.yaml"
-    sections = "ml_vae: {edges: path}\nml_vae_rl: {edges: path}\n"
+    sections = "systems:\n  ml-vae: {kind: ml_vae, model: {boundary: {lstm_size: 8}}}\n"
+    sections += "  ml-vae-rl: {base: ml-vae}\n"
     config.write_text(sections)
     folders = ["--data-dir", str(tmp_path), "--exp-dir", str(tmp_path), "--config", str(config)]
     assert correctness.main(folders) == 1

@@ -133,7 +133,7 @@ def experiment(tmp_path, monkeypatch):
 def before_any_work(monkeypatch, number):
     """Stage 6 reads first which systems there are."""
     if number == 6:
-        monkeypatch.setattr("mlvae.score.experiment.find_systems", lambda folder: [])
+        monkeypatch.setattr("mlvae.score.experiment.find_systems", lambda *_: [])
         monkeypatch.setattr("mlvae.score.experiment.Path.exists", lambda path: True)
 
 

@@ -9,7 +9,7 @@ import pytest
 from mlvae.config import RecipeConfig
 from mlvae.em import Decoding
 from mlvae.nn import MlVae
-from mlvae.systems import System, train_edges
+from mlvae.systems import Setup, TrainedMlVae, train_edges
 from tests.em.tiny import CPU, NUM_FEATURES, TABLE, dataset, spoken_cuts, tiny_model_config
 
 
@@ -17,6 +17,6 @@ def test_it_is_said(tmp_path):
     config = RecipeConfig()
     config.align.model.states_per_unit = 40
     model = MlVae(NUM_FEATURES, len(TABLE), False, tiny_model_config())
-    system = System(model, "substitution", Decoding(), None)
+    system = TrainedMlVae(model, "substitution", Decoding(), None)
     with pytest.raises(ValueError, match="no training cut has 40 frames for each unit"):
-        train_edges(system, config, spoken_cuts(3)[0], dataset(), CPU, 0)
+        train_edges(system, Setup("x", config, dataset(), CPU, 0, tmp_path), spoken_cuts(3)[0])

@@ -20,40 +20,35 @@ from tests.data.conftest import ROOT
 from tests.recipes.conftest import Recipe
 
 SYMBOLS = tuple("abcdefghijklmnop")
-CONFIG = """\
+CONFIG = (
+    f"base: {ROOT}/recipes/systems.yaml\n"
+    + """\
 align:
   model: {states_per_unit: 3, hidden_size: 48}
   rounds: 2
   epochs_per_round: 4
   batch_frames: 256
   learning_rate: 5.0e-3
-ml_vae:
-  model: &model
-    boundary: {lstm_layers: 1, lstm_size: 8, fc_size: 8}
-    estimator: {kind: convolution, convolution: {channels: 24, dropout: 0.0}}
-    generator:
-      encoder_fc_size: 8
-      encoder_lstm_layers: 1
-      encoder_lstm_size: 8
-      latent_size: 4
-      variant_fc_size: 8
-      correctness_fc_size: 8
-      decoder_layers: 1
-      decoder_size: 8
-  train: {iterations: 1, max_frames: 2000, learning_rate: 2.0e-2}
-ml_vae_sub:
-  model: *model
-  train:
-    iterations: 1
-    max_frames: 2000
-    learning_rate: 2.0e-2
-    topology: substitution
-    states_per_unit: 3
-    estimate_after: 1
-    decoding: {acoustic_scale: 0.3, competitors: 12}
-  calibration: {scales: [0.3]}
-  edges: aligner
+systems:
+  ml-vae:
+    model:
+      boundary: {lstm_layers: 1, lstm_size: 8, fc_size: 8}
+      estimator: {kind: convolution, convolution: {channels: 24, dropout: 0.0}}
+      generator:
+        encoder_fc_size: 8
+        encoder_lstm_layers: 1
+        encoder_lstm_size: 8
+        latent_size: 4
+        variant_fc_size: 8
+        correctness_fc_size: 8
+        decoder_layers: 1
+        decoder_size: 8
+    train: {iterations: 1, max_frames: 2000, learning_rate: 2.0e-2}
+  ml-vae-sub:
+    train: {decoding: {acoustic_scale: 0.3, competitors: 12}}
+    calibration: {scales: [0.3]}
 """
+)
 
 
 def utterance(folder: Path, name: str, num_units: int, seed: int) -> MonoCut:

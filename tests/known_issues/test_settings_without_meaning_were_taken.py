@@ -19,6 +19,7 @@ import yaml
 
 from mlvae.bounds import Bounds
 from mlvae.config import RecipeConfig, load_config
+from mlvae.systems import KINDS
 
 CONFS = sorted((Path(__file__).resolve().parents[2] / "recipes").glob("*/conf/*.yaml"))
 
@@ -34,12 +35,12 @@ def settings(section: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[
             yield here, kinds[one.name]
 
 
-EVERY = dict(settings(RecipeConfig()))
-#: Once a kind of section: those of ml_vae stand for those of the other systems.
-ONCE = [place for place in EVERY if place[0] in ("align", "w2v_ctc", "ml_vae")]
+EVERY = {place: kind for place, kind in settings(RecipeConfig()) if place != ("systems",)}
+for kind in KINDS:
+    EVERY.update(settings(KINDS[kind].settings(), ("systems", kind)))
 
 
-def refusal(folder: Path, text: str, systems: tuple[str, ...] = ()) -> str:
+def refusal(folder: Path, text: str, systems: tuple[str, ...] | None = None) -> str:
     path = folder / "small.yaml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ValueError) as caught:
@@ -52,10 +53,12 @@ def refusal(folder: Path, text: str, systems: tuple[str, ...] = ()) -> str:
 def write(place: tuple[str, ...], value: Any) -> str:
     for name in reversed(place):
         value = {name: value}
+    if place[0] == "systems":
+        value["systems"][place[1]]["kind"] = place[1]
     return yaml.safe_dump(value)
 
 
-@pytest.mark.parametrize("place", ONCE, ids=".".join)
+@pytest.mark.parametrize("place", EVERY, ids=".".join)
 def test_every_setting_refuses_what_means_nothing(tmp_path, place):
     wrong: list[Any] = [None, {"a": 1}]
     if EVERY[place] is not str:
@@ -68,7 +71,7 @@ def test_every_setting_refuses_what_means_nothing(tmp_path, place):
 
 def test_every_number_has_limits():
     """One without is declared as plain int or float: give it a type of mlvae.bounds."""
-    assert len(EVERY) > 200
+    assert len(EVERY) > 70
     for place, kind in EVERY.items():
         inner = getattr(kind, "__args__", (kind,))[0] if "list" in str(kind) else kind
         limits = getattr(inner, "__metadata__", ())
@@ -80,19 +83,31 @@ def test_every_number_has_limits():
     ("text", "message"),
     [
         (
-            "ml_vae_sub: {train: {max_frames: 0}}",
-            "ml_vae_sub.train.max_frames must be a whole number from 1 to 1000000000, not 0",
+            "systems: {ml-vae-sub: {kind: ml_vae, train: {max_frames: 0}}}",
+            "systems.ml-vae-sub.train.max_frames must be a whole number from 1 to 1000000000",
         ),
         ("align: {rounds: 0}", "align.rounds must be a whole number from 1 to 1000000000, not 0"),
         ("align: {learning_rate: .nan}", "align.learning_rate must be a number above 0 "),
-        ("ml_vae: {model: {estimator: {dropout: 2}}}", "ml_vae.model.estimator.dropout must be "),
-        ("ml_vae_sub: {calibration: {scales: [0.1, .inf]}}", "ml_vae_sub.calibration.scales[1] "),
-        ("ml_vae_sub:", "ml_vae_sub is empty: fill it in, or take it out"),
-        ("ml_vae_sub: {}", "ml_vae_sub is empty"),
-        ("ml_vae:\n  train:\n", "ml_vae.train is empty"),
-        ("ml_vae: 3", "ml_vae must hold settings by name, not 3"),
-        ("ml_vae: {train: {rounds: 3}}", "ml_vae.train.rounds: there is no such setting; there "),
-        ("ml_vae: {train: {relabel_after: 3}}", "ml_vae.train: relabel_after goes with topology"),
+        (
+            "systems: {ml-vae: {kind: ml_vae, model: {estimator: {dropout: 2}}}}",
+            "systems.ml-vae.model.estimator.dropout must be ",
+        ),
+        (
+            "systems: {ml-vae-sub: {kind: ml_vae, calibration: {scales: [0.1, .inf]}}}",
+            "systems.ml-vae-sub.calibration.scales[1] ",
+        ),
+        ("systems: {ml-vae-sub:}", "systems.ml-vae-sub is empty: fill it in, or take it out"),
+        ("systems: {ml-vae-sub: {}}", "systems.ml-vae-sub is empty"),
+        ("systems: {ml-vae: {kind: ml_vae, train:}}", "systems.ml-vae.train is empty"),
+        ("systems: {ml-vae: 3}", "systems.ml-vae must hold settings by name, not 3"),
+        (
+            "systems: {ml-vae: {kind: ml_vae, train: {rounds: 3}}}",
+            "systems.ml-vae.train.rounds: there is no such setting; there ",
+        ),
+        (
+            "systems: {ml-vae: {kind: ml_vae, train: {relabel_after: 3}}}",
+            "systems.ml-vae.train: relabel_after goes with topology",
+        ),
         ("1: 2", "1: there is no such setting"),
         ("deltas: true\nsilence: false\ndeltas: false\n", "line 3: the key deltas comes twice"),
         ("? [a, b]\n: c\n", "line 1: a key must be a word"),
@@ -139,19 +154,26 @@ def test_the_file_of_a_chain_that_holds_the_mistake_is_named(tmp_path):
     assert load_config(tmp_path / "top.yaml").align.batch_frames == 7
 
 
-def test_a_system_that_is_asked_for_needs_its_section(tmp_path):
-    message = refusal(tmp_path, "ml_vae: {edges: path}", ("fa", "ml-vae", "ml-vae-sub"))
-    assert message == "has no section ml_vae_sub, which system ml-vae-sub needs"
-    (tmp_path / "top.yaml").write_text("base: small.yaml\nml_vae_sub: {edges: aligner}\n")
-    assert load_config(tmp_path / "top.yaml", ("fa", "ml-vae", "ml-vae-sub")).ml_vae.edges == "path"
+def test_a_system_that_is_asked_for_needs_its_entry(tmp_path):
+    first = "systems: {fa: {kind: align}, ml-vae: {kind: ml_vae, edges: path}}"
+    message = refusal(tmp_path, first, ("fa", "ml-vae-sub"))
+    assert message == "there is no system 'ml-vae-sub'; there are: fa, ml-vae"
+    message = refusal(tmp_path, first, ("fa", "ml-vae"))
+    assert message.startswith("systems.ml-vae has no section model")
+    text = "base: small.yaml\nsystems: {ml-vae: {model: {boundary: {lstm_size: 8}}}}\n"
+    (tmp_path / "top.yaml").write_text(text)
+    config = load_config(tmp_path / "top.yaml", ("fa", "ml-vae"))
+    assert config.systems["ml-vae"].settings.edges == "path"
 
 
 def test_numbers_may_be_written_as_in_json(tmp_path):
     path = tmp_path / "a.yaml"
-    path.write_text("align: {learning_rate: 2e-3}\nml_vae: {train: {gradient_clip: 1}}\n")
+    path.write_text(
+        "align: {learning_rate: 2e-3}\nsystems: {one: {kind: ml_vae, train: {gradient_clip: 1}}}\n"
+    )
     config = load_config(path)
     assert config.align.learning_rate == 2e-3
-    assert isinstance(config.ml_vae.train.gradient_clip, float)
+    assert isinstance(config.systems["one"].settings.train.gradient_clip, float)
 
 
 @pytest.mark.parametrize("path", CONFS, ids=lambda path: "/".join(path.parts[-3:]))

@@ -67,7 +67,7 @@ def test_every_stage_refuses_a_folder_in_use(tmp_path, capsys, monkeypatch, numb
     for folder in (data, exp):
         folder.mkdir()
     if number == 6:
-        monkeypatch.setattr("mlvae.score.experiment.find_systems", lambda folder: [])
+        monkeypatch.setattr("mlvae.score.experiment.find_systems", lambda *_: [])
         (data / "corpus.json").touch()
         (data / "truth.jsonl.gz").touch()
     words = ["--data-dir", data]

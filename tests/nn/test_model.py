@@ -122,7 +122,7 @@ def paper_model() -> MlVae:
     config = load_config(CONF / "paper.yaml")
     assert config.deltas
     torch.manual_seed(0)
-    return MlVae(120, 10, config.silence, config.ml_vae.model)
+    return MlVae(120, 10, config.silence, config.systems["ml-vae"].settings.model)
 
 
 def test_the_paper_model_has_the_size_that_the_paper_gives(paper_model):

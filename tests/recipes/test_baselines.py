@@ -24,7 +24,7 @@ def with_weights(prepared, tmp_path) -> Recipe:
     config = tmp_path / "baselines.yaml"
     config.write_text(
         prepared.config.read_text()
-        + f"w2v_ctc: {{checkpoint: {checkpoint}, epochs: 2, learning_rate: 1.0e-3}}\n"
+        + f"  w2v-ctc: {{checkpoint: {checkpoint}, epochs: 2, learning_rate: 1.0e-3}}\n"
     )
     prepared.config, prepared.systems = config, " ".join(SYSTEMS)
     return prepared

@@ -173,7 +173,7 @@ def test_what_is_wrong_with_files_is_said_in_a_line(prepared, tmp_path, capsys):
     other.write_text(config.read_text().replace("lstm_size: 24", "lstm_size: 12"))
     prepared.config = other
     assert f"{model} is not of this configuration" in said(5)
-    other.write_text("ml_vae: {train: {iterations: -x}}\n")
+    other.write_text("systems: {ml-vae: {kind: ml_vae, train: {iterations: -x}}}\n")
     for number in (3, 4, 5):
         assert "other.yaml" in said(number)
     prepared.config = tmp_path / "gone.yaml"

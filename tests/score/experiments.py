@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 from lhotse import CutSet
 from lhotse.features import Features
 from lhotse.supervision import AlignmentItem
 
+from mlvae.config import load_config
 from mlvae.tiers import with_tiers
+
+SYSTEMS_FILE = Path(__file__).resolve().parents[2] / "recipes" / "systems.yaml"
+SYSTEMS = list(load_config(SYSTEMS_FILE).systems.values())
 
 TEXTS = {"t0": "312", "t1": "35467", "t2": "90121", "t3": "4455"}
 SAID = {"t0": "312", "t1": "35467", "t2": "94121", "t3": "4415"}

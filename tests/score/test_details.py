@@ -15,7 +15,7 @@ from mlvae.score.metrics import score
 from mlvae.score.truth import truth_of
 from mlvae.score.words import word_answer
 from mlvae.tiers import tier, with_tiers
-from tests.score.experiments import with_features
+from tests.score.experiments import SYSTEMS, with_features
 
 # Two words: the second unit is said as d, the third left out, the fourth has no interval.
 UNITS = (
@@ -180,7 +180,7 @@ def test_what_is_apart_is_said():
 
 
 def test_a_corpus_whose_mismatches_were_made_has_no_details(folders):
-    assert score_experiment(*folders) == 0
+    assert score_experiment(*folders, SYSTEMS) == 0
     assert not (folders[1] / "details.txt").exists()
 
 
@@ -215,7 +215,7 @@ def test_stage_6_of_phones_and_of_tokens(unit, tmp_path, capsys):
             "training_seconds": 1.5,
         }
         (exp / system / "training.json").write_text(json.dumps(training))
-    assert score_experiment(data, exp, num_resamples=50) == 0
+    assert score_experiment(data, exp, SYSTEMS, num_resamples=50) == 0
     results = json.loads((exp / "results.json").read_text())
     heading = (exp / "table.txt").read_text().splitlines()[0]
     number, kind = (10, "units") if unit == "phone" else (4, "words")
@@ -245,7 +245,7 @@ def test_stage_6_without_words_says_nothing_of_words(tmp_path, capsys):
     with LilcomChunkyWriter(tmp_path / "feats") as writer:
         CutSet.from_cuts([with_features(cut, writer)]).to_file(exp / "fa" / "cuts_test.jsonl.gz")
     (exp / "fa" / "training.json").write_text(json.dumps({"num_params": 1, "training_seconds": 1}))
-    assert score_experiment(data, exp, num_resamples=20) == 0
+    assert score_experiment(data, exp, SYSTEMS, num_resamples=20) == 0
     assert json.loads((exp / "results.json").read_text())["details"]["words"] == {}
     assert not any(
         line.startswith("words ") and "hard" in line

@@ -18,7 +18,7 @@ from mlvae.score.experiment import score_experiment
 from mlvae.score.metrics import FIGURES
 from mlvae.score.table import format_count
 from mlvae.score.truth import truth_of
-from tests.score.experiments import HEARD, LIKE, make_experiment
+from tests.score.experiments import HEARD, LIKE, SYSTEMS, make_experiment
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "local" / "score.py"
@@ -53,7 +53,7 @@ def primary_first(rows):
 
 def test_end_to_end(folders, capsys):
     data, exp = folders
-    assert score_experiment(data, exp, seed=3, num_resamples=50) == 0
+    assert score_experiment(data, exp, SYSTEMS, seed=3, num_resamples=50) == 0
 
     results = json.loads((exp / "results.json").read_text())
     assert results["seed"] == 3
@@ -100,7 +100,7 @@ def test_end_to_end(folders, capsys):
 
 def test_every_system(all_folders, capsys):
     data, exp = all_folders
-    assert score_experiment(data, exp, num_resamples=50) == 0
+    assert score_experiment(data, exp, SYSTEMS, num_resamples=50) == 0
     results = json.loads((exp / "results.json").read_text())
     systems = results["systems"]
     assert list(systems) == ALL_ROWS
@@ -166,7 +166,7 @@ def test_any_system_will_do(corpus, tmp_path, capsys):
     for system, rows in expected.items():
         exp = tmp_path / f"exp-{system}"
         make_experiment(exp, cuts, [system])
-        assert score_experiment(data, exp, num_resamples=20) == 0
+        assert score_experiment(data, exp, SYSTEMS, num_resamples=20) == 0
         assert rows_of((exp / "table.txt").read_text()) == rows
         assert (exp / "utterance.png").exists()
         assert (exp / "reliability.png").exists() == (system != "fa")
@@ -175,12 +175,12 @@ def test_any_system_will_do(corpus, tmp_path, capsys):
     with pytest.raises(
         FileNotFoundError, match=r"no cuts_test.jsonl.gz in any .*\(localize\) make"
     ):
-        score_experiment(data, tmp_path / "nowhere")
+        score_experiment(data, tmp_path / "nowhere", SYSTEMS)
 
     # Trained, but its answers are not there yet.
     capsys.readouterr()
     (exp / "ml-vae").mkdir()
-    assert score_experiment(data, exp, num_resamples=20) == 0
+    assert score_experiment(data, exp, SYSTEMS, num_resamples=20) == 0
     missing = exp / "ml-vae" / "cuts_test.jsonl.gz"
     note = f"no row for ML-VAE: {missing} is missing; stage 5 (localize) makes it"
     assert note in capsys.readouterr().out
@@ -191,7 +191,7 @@ def test_all_systems_of_the_paper(corpus, tmp_path, capsys):
     exp = tmp_path / "exp"
     make_experiment(exp, cuts, ["w2v-ctc", *HEARD, *(name for name in LIKE if name != "w2v-ctc")])
     without_weights(exp / "w2v-ctc")
-    assert score_experiment(data, exp, num_resamples=50) == 0
+    assert score_experiment(data, exp, SYSTEMS, num_resamples=50) == 0
     results = json.loads((exp / "results.json").read_text())
     assert results["unavailable"] == {"w2v-CTC": "no weights at hand"}
     assert "w2v-CTC" not in results["systems"]
@@ -221,7 +221,7 @@ def without_weights(folder):
 
 def test_an_interval_that_excludes_zero_is_marked(all_folders):
     data, exp = all_folders
-    assert score_experiment(data, exp, num_resamples=50) == 0
+    assert score_experiment(data, exp, SYSTEMS, num_resamples=50) == 0
     differences = json.loads((exp / "results.json").read_text())["differences"]
     excluded = {name: row["average_iou_excludes_zero"] for name, row in differences.items()}
     assert len(set(excluded.values())) == 2  # one of each kind, or this shows nothing
@@ -244,15 +244,15 @@ def test_training_file_without_a_key(all_folders):
     data, exp = all_folders
     (exp / "ml-vae-sub" / "training.json").write_text('{"num_params": 1, "training_seconds": 1}')
     with pytest.raises(ValueError, match="training.json has no 'num_params_without_generator'"):
-        score_experiment(data, exp)
+        score_experiment(data, exp, SYSTEMS)
 
 
 def test_same_command_same_files(folders):
     data, exp = folders
     files = ("results.json", "table.txt", "utterance.png", "reliability.png")
-    score_experiment(data, exp, num_resamples=20)
+    score_experiment(data, exp, SYSTEMS, num_resamples=20)
     first = [(exp / file).read_bytes() for file in files]
-    score_experiment(data, exp, num_resamples=20)
+    score_experiment(data, exp, SYSTEMS, num_resamples=20)
     assert first == [(exp / file).read_bytes() for file in files]
 
 
@@ -260,7 +260,7 @@ def test_skipped_utterances_are_counted(folders, capsys):
     data, exp = folders
     path = exp / "ml-vae" / "cuts_test.jsonl.gz"
     CutSet.from_cuts([cut for cut in CutSet.from_file(path) if cut.id != "t2"]).to_file(path)
-    assert score_experiment(data, exp, num_resamples=20) == 0
+    assert score_experiment(data, exp, SYSTEMS, num_resamples=20) == 0
     out, err = capsys.readouterr()
     assert "4 in = 3 done + 1 skipped" in out
     assert "no answer for 1 of 4 utterances" in out and "(t2)" in out
@@ -280,12 +280,12 @@ def test_the_utterance_of_the_picture_can_be_asked_for(folders, monkeypatch):
     drawn = []
     monkeypatch.setattr(example, "draw_answer", lambda cut, **rest: drawn.append((cut.id, rest)))
     for wanted in ("t0", "t3", None):
-        score_experiment(data, exp, num_resamples=5, utterance=wanted)
+        score_experiment(data, exp, SYSTEMS, num_resamples=5, utterance=wanted)
     assert [cut_id for cut_id, _ in drawn] == ["t0", "t3", "t2"]
     assert [rest["found"]["ML-VAE"] is None for _, rest in drawn] == [False, True, False]
     assert ["asked for" in rest["caption"] for _, rest in drawn] == [True, True, False]
     with pytest.raises(ValueError, match="no test utterance 'v0' to draw"):
-        score_experiment(data, exp, num_resamples=5, utterance="v0")
+        score_experiment(data, exp, SYSTEMS, num_resamples=5, utterance="v0")
 
 
 def test_learning_curves_are_drawn_where_there_is_a_history(all_folders, capsys):
@@ -293,7 +293,7 @@ def test_learning_curves_are_drawn_where_there_is_a_history(all_folders, capsys)
     training = json.loads((exp / "ml-vae" / "training.json").read_text())
     training |= {"history": [{"loss/kl": 2.0}, {"loss/kl": 1.0}], "best_iteration": 2}
     (exp / "ml-vae" / "training.json").write_text(json.dumps(training))
-    assert score_experiment(data, exp, num_resamples=5) == 0
+    assert score_experiment(data, exp, SYSTEMS, num_resamples=5) == 0
     drawn = [str(path.relative_to(exp)) for path in exp.glob("*/learning_curves.png")]
     assert drawn == ["ml-vae/learning_curves.png"]
     assert "reliability.png, ml-vae/learning_curves.png in" in capsys.readouterr().out
@@ -302,7 +302,7 @@ def test_learning_curves_are_drawn_where_there_is_a_history(all_folders, capsys)
 def test_an_utterance_that_is_not_there_is_refused_before_anything_is_written(all_folders):
     data, exp = all_folders
     with pytest.raises(ValueError, match="no test utterance 'v0' to draw"):
-        score_experiment(data, exp, num_resamples=5, utterance="v0")
+        score_experiment(data, exp, SYSTEMS, num_resamples=5, utterance="v0")
     assert not (exp / "results.json").exists() and not (exp / "table.txt").exists()
 
 
@@ -310,10 +310,10 @@ def test_a_system_of_another_seed_is_named(all_folders, capsys):
     data, exp = all_folders
     path = exp / "ml-vae" / "training.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "seed": 3}))
-    assert score_experiment(data, exp, seed=3, num_resamples=5) == 0
+    assert score_experiment(data, exp, SYSTEMS, seed=3, num_resamples=5) == 0
     assert json.loads((exp / "results.json").read_text())["other_seeds"] == {}
     assert "was trained with seed" not in capsys.readouterr().out
-    assert score_experiment(data, exp, seed=0, num_resamples=5) == 0
+    assert score_experiment(data, exp, SYSTEMS, seed=0, num_resamples=5) == 0
     assert json.loads((exp / "results.json").read_text())["other_seeds"] == {"ML-VAE": 3}
     assert "ML-VAE was trained with seed 3, not 0" in capsys.readouterr().out
 
@@ -324,7 +324,7 @@ def test_what_is_flagged_is_said_at_the_end_and_what_looks_wrong(all_folders, ca
     path = exp / "ml-vae-sub" / "training.json"
     content = json.loads(path.read_text())
     path.write_text(json.dumps({**content, "warnings": ["the acoustic scale lies at the edge"]}))
-    assert score_experiment(data, exp, num_resamples=20) == 0
+    assert score_experiment(data, exp, SYSTEMS, num_resamples=20) == 0
     out = capsys.readouterr().out
     assert "stage 6 score: ML-VAE: 17.6 % of 17 units flagged, 0.0 % deleted" in out
     assert "ML-VAE-sub, no generator: 11.8 % of 17 units flagged, 5.9 % deleted" in out
@@ -341,7 +341,7 @@ def test_nothing_answered_is_a_failure(folders):
         MonoCut("t0", 0.0, 1.5, 0, supervisions=[SupervisionSegment("t0", "t0", 0.0, 1.5)])
         for _ in range(1)
     ).to_file(exp / "ml-vae" / "cuts_test.jsonl.gz")
-    assert score_experiment(data, exp, num_resamples=20) == 1
+    assert score_experiment(data, exp, SYSTEMS, num_resamples=20) == 1
     assert not (exp / "utterance.png").exists()
     assert not (exp / "reliability.png").exists()
 
@@ -360,7 +360,7 @@ def test_missing_inputs(all_folders, folder, name, stage):
     missing = all_folders[folder] / name
     missing.unlink()
     with pytest.raises(FileNotFoundError) as caught:
-        score_experiment(*all_folders)
+        score_experiment(*all_folders, SYSTEMS)
     assert str(caught.value) == f"{missing} is missing; {stage} makes it"
 
 

@@ -10,6 +10,7 @@ from benchmarks import seeds
 from mlvae.score.bootstrap import paired_difference
 from mlvae.score.metrics import Outcomes
 from mlvae.score.seeds import compare_over_seeds
+from tests.score.experiments import SYSTEMS_FILE
 
 NUM_CLUSTERS, UNITS_EACH = 40, 3
 
@@ -111,7 +112,7 @@ def make_cut(name, text, heard):
 
 
 def run_script(data, runs, *options):
-    dirs = ["--exp-dirs", *map(str, runs)]
+    dirs = ["--exp-dirs", *map(str, runs), "--config", str(SYSTEMS_FILE)]
     return seeds.main(["--data-dir", str(data), *dirs, "--num-resamples", "20", *options])
 
 

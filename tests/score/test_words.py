@@ -12,6 +12,7 @@ from mlvae.score.experiment import score_experiment
 from mlvae.score.truth import read_truth
 from mlvae.score.words import word_calibration, word_figures
 from mlvae.tiers import with_tiers
+from tests.score.experiments import SYSTEMS
 
 
 def said(make_truth, tmp_path):
@@ -74,7 +75,7 @@ def test_what_does_not_fit_the_truth_is_refused(make_truth, tmp_path):
 
 def test_results_have_the_figures_of_words(folders):
     data, exp = folders
-    assert score_experiment(data, exp, num_resamples=20) == 0
+    assert score_experiment(data, exp, SYSTEMS, num_resamples=20) == 0
     assert json.loads((exp / "results.json").read_text())["words"] == {}  # no cut has words
     path = exp / "ml-vae" / "cuts_test.jsonl.gz"
     cuts = []
@@ -86,7 +87,7 @@ def test_results_have_the_figures_of_words(folders):
         items = [AlignmentItem(word, 0.0, 0.1, 0.25) for word in words]
         cuts.append(with_tiers(cut, {"mlvae_word": items}))
     CutSet.from_cuts(cuts).to_file(path)
-    assert score_experiment(data, exp, num_resamples=20) == 0
+    assert score_experiment(data, exp, SYSTEMS, num_resamples=20) == 0
     found = json.loads((exp / "results.json").read_text())["words"]
     assert list(found) == ["ML-VAE"]
     assert found["ML-VAE"]["num_words"] == sum(len(c.supervisions[0].custom["words"]) for c in cuts)
