@@ -7,7 +7,7 @@
 #   3 align     forced alignment, trained from a flat start
 #   4 train     ML-VAE
 #   5 localize  where each unit lies and whether it was mispronounced
-#   6 score     against the truth
+#   6 score     against the reference
 #
 # Without options it does all of them on synthetic speech. Each stage can be run by itself and again.
 

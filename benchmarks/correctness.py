@@ -8,7 +8,7 @@ REINFORCE rewards a choice of pi_t with -L_h. Of that loss a choice changes the 
 q(h_t | x_t) to the component that it selects, and with a small weight the pseudo-label's term. The
 gain of pi_t = 1 is the KL for pi_t = 0 less that for pi_t = 1. Where it is above 0 the reward
 raises q(pi_t = 1); it tells wrong units from right ones as far as it is higher in wrong ones. Which
-units are wrong, and their frames, are those of the truth, which only this and scoring read.
+units are wrong, and their frames, are those of the reference, which only this and scoring read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from mlvae.data.units import UnitTable
 from mlvae.device import seed_everything
 from mlvae.nn import MlVae
 from mlvae.program import start_program
-from mlvae.score.truth import Truth, read_truth
+from mlvae.score.reference import Reference, read_reference
 from mlvae.stage import atomic_path
 from mlvae.systems import Setup, load_ml_vae
 
@@ -64,14 +64,18 @@ class Correctness:
     area_gain: float
 
 
-def frames_of_units(truth: Truth, frame_shift: float) -> dict[str, list[tuple[int, int, bool]]]:
+def frames_of_units(
+    reference: Reference, frame_shift: float
+) -> dict[str, list[tuple[int, int, bool]]]:
     """By utterance the first frame and the end frame of each unit, and whether it is wrong."""
     starts, ends = (
-        np.rint(times / frame_shift).astype(int) for times in (truth.starts, truth.ends)
+        np.rint(times / frame_shift).astype(int) for times in (reference.starts, reference.ends)
     )
-    rows = list(zip(starts.tolist(), ends.tolist(), truth.positive.tolist()))
-    bounds = truth.first.tolist()
-    return {name: rows[begin:end] for name, begin, end in zip(truth.utterances, bounds, bounds[1:])}
+    rows = list(zip(starts.tolist(), ends.tolist(), reference.positive.tolist()))
+    bounds = reference.first.tolist()
+    return {
+        name: rows[begin:end] for name, begin, end in zip(reference.utterances, bounds, bounds[1:])
+    }
 
 
 @torch.no_grad()
@@ -120,12 +124,12 @@ def measure(
     flags = np.array(wrong, dtype=bool)
     if flags.all() or not flags.any():
         raise ValueError("there are no right units, or no wrong ones, to compare")
-    figures = []
+    metrics = []
     for values in (np.array(rates), np.array(gains)):
         statistic = mannwhitneyu(values[flags], values[~flags]).statistic
         area = statistic / (flags.sum() * (~flags).sum())
-        figures += [float(values[~flags].mean()), float(values[flags].mean()), float(area)]
-    return Correctness(*figures)
+        metrics += [float(values[~flags].mean()), float(values[flags].mean()), float(area)]
+    return Correctness(*metrics)
 
 
 def make_parser() -> ArgumentParser:
@@ -143,7 +147,7 @@ def make_parser() -> ArgumentParser:
     )
     parser.add_argument("--num-draws", type=PositiveInt, default=5, help="of a frame's variant")
     parser.add_argument("--seed", type=NonNegativeInt, default=0, help="of the draws")
-    parser.add_argument("--json", type=Path, help="file to write all figures to")
+    parser.add_argument("--json", type=Path, help="file to write all metrics to")
     return parser
 
 
@@ -158,7 +162,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         cuts = load_cuts(options.exp_dir / "fa" / "cuts_test.jsonl.gz")
         units = frames_of_units(
-            read_truth(options.data_dir / "truth.jsonl.gz"), cuts[0].frame_shift
+            read_reference(options.data_dir / "reference.jsonl.gz"), cuts[0].frame_shift
         )
         found = {}
         for name in options.systems:
@@ -171,7 +175,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"correctness.py: {error}", file=sys.stderr)
         return 1
     headers = ["", "q(pi = 1) right", "wrong", "area", "gain of pi = 1 right", "wrong", "area"]
-    rows = [[name, *asdict(figures).values()] for name, figures in found.items()]
+    rows = [[name, *asdict(metrics).values()] for name, metrics in found.items()]
     print(tabulate(rows, headers=headers, tablefmt="simple", floatfmt=".3f"))
     if options.json is not None:
         with atomic_path(options.json) as temporary:

@@ -15,7 +15,7 @@ FLOOR = 1e-5
 #: Scores are sums of one float32 a frame, of about ten and with a rounding error of about 1e-6.
 TOLERANCE_A_FRAME = 1e-5
 
-#: Share of the units that are said wrong.
+#: Fraction of the units that are said wrong.
 MISPRONUNCIATION_RATE = 0.15
 
 

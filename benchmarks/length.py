@@ -14,10 +14,11 @@ ten seconds are so one by one; what they are told alone is what longer recording
   starting, of reading the model and of what is compiled or loaded at the first call, which is made
   on another part.
 * Memory is the largest resident size of the process, with Python and its libraries.
-* A unit agrees where the same is heard, is it flagged or not, and both of its edges are within two
-  frames. Features are normalised by the mean of a whole recording. The mean of ten seconds of it is
-  another one, which has nothing to do with the search, so that the parts are given one mean before
-  they are joined. With --own-means they keep their own, and the figure is that of both effects.
+* A unit agrees where the same is perceived, is it flagged or not, and both of its edges are within
+  two frames. Features are normalised by the mean of a whole recording. The mean of ten seconds of
+  it is another one, which has nothing to do with the search, so that the parts are given one mean
+  before they are joined. With --own-means they keep their own, and the figure is that of both
+  effects.
 
 Without --corpus-dir the digits are tones. The exit status is 1 if the hour (or what --lengths ends
 with) takes more than one and a half times as long a second as ten seconds do, or any length more
@@ -270,14 +271,14 @@ def measure(config: RecipeConfig, work: Path, length: int) -> None:
 def agreement(work: Path, length: int) -> tuple[int, int]:
     """Units of a long recording that agree with its parts' own answers, and how many there are."""
     long = load_cuts(work / f"answers{length}.jsonl.gz")[0]
-    units = zip(tier(long, "mlvae"), tier(long, "mlvae_heard"))
+    units = zip(tier(long, "mlvae"), tier(long, "mlvae_perceived"))
     alike = total = 0
     for number, part in enumerate(load_cuts(work / "answers1.jsonl.gz").subset(first=length)):
         late = number * PART * FRAME / RATE
-        for mine, heard in zip(tier(part, "mlvae"), tier(part, "mlvae_heard")):
-            theirs, theirs_heard = next(units)
+        for mine, perceived in zip(tier(part, "mlvae"), tier(part, "mlvae_perceived")):
+            theirs, theirs_perceived = next(units)
             near = (abs(a - b - late) < 0.0205 for a, b in zip(_edges(theirs), _edges(mine)))
-            same = (mine.symbol, heard.symbol) == (theirs.symbol, theirs_heard.symbol)
+            same = (mine.symbol, perceived.symbol) == (theirs.symbol, theirs_perceived.symbol)
             alike += same and all(near)
             total += 1
     return alike, total

@@ -25,15 +25,15 @@ from tabulate import tabulate
 
 from mlvae.config import System, load_config
 from mlvae.program import start_program
-from mlvae.score.answers import outcomes, tier_answer
+from mlvae.score.hypotheses import outcomes, tier_hypothesis
 from mlvae.score.metrics import Outcomes
+from mlvae.score.reference import Reference, read_reference
 from mlvae.score.seeds import LEVEL, SeedComparison, compare_over_seeds
 from mlvae.score.systems import cuts_path, read_cuts, stage_of
-from mlvae.score.truth import Truth, read_truth
 from mlvae.stage import atomic_path
 from mlvae.systems import KINDS
 
-FIGURES = {
+METRICS = {
     "pooled F1": "pooled_f1",
     "macro F1": "macro_f1",
     "hard F1": "hard_f1",
@@ -41,17 +41,19 @@ FIGURES = {
 }
 
 
-def read_outcomes(truth: Truth, system: System, exp_dir: Path) -> Outcomes:
+def read_outcomes(reference: Reference, system: System, exp_dir: Path) -> Outcomes:
     """What a system of one run did with each unit.
 
     Raises:
-        FileNotFoundError: It has no answers there.
+        FileNotFoundError: It has no hypotheses there.
     """
     path, kind = cuts_path(system, exp_dir), KINDS[system.kind]
     if not path.exists():
         raise FileNotFoundError(f"{path} is missing; {stage_of(system)} makes it")
     cuts = read_cuts([system], exp_dir)[system.label]
-    return outcomes(truth, tier_answer(system.label, truth, cuts, kind.spans, kind.heard))
+    return outcomes(
+        reference, tier_hypothesis(system.label, reference, cuts, kind.spans, kind.perceived)
+    )
 
 
 def shown(estimate: float, low: float | None, high: float | None) -> str:
@@ -66,7 +68,7 @@ def format_comparisons(
     comparisons: dict[str, SeedComparison], first: str, second: str, clusters: str
 ) -> str:
     """The table: one row a run, and the mean with its interval."""
-    names = {name: comparisons[figure] for name, figure in FIGURES.items()}
+    names = {name: comparisons[metric] for name, metric in METRICS.items()}
     num_runs = len(next(iter(names.values())).each)
     rows = [
         [
@@ -129,7 +131,7 @@ def make_parser() -> ArgumentParser:
     )
     parser.add_argument("--num-resamples", type=PositiveInt, default=1000, help="of the clusters")
     parser.add_argument("--seed", type=NonNegativeInt, default=0, help="of the resampling")
-    parser.add_argument("--json", type=Path, help="file to write all figures to")
+    parser.add_argument("--json", type=Path, help="file to write all metrics to")
     return parser
 
 
@@ -139,9 +141,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         config = load_config(options.config)
         first, second = config.declared(options.first), config.declared(options.second)
-        truth = read_truth(options.data_dir / "truth.jsonl.gz", split="test")
+        reference = read_reference(options.data_dir / "reference.jsonl.gz", split="test")
         runs = [
-            (read_outcomes(truth, first, folder), read_outcomes(truth, second, folder))
+            (read_outcomes(reference, first, folder), read_outcomes(reference, second, folder))
             for folder in options.exp_dirs
         ]
     except (FileNotFoundError, ValueError) as error:
@@ -149,8 +151,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     comparisons = compare_over_seeds(
         runs,
-        truth.clusters(options.cluster),
-        list(FIGURES.values()),
+        reference.clusters(options.cluster),
+        list(METRICS.values()),
         options.num_resamples,
         options.seed,
     )
@@ -162,7 +164,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "num_runs": len(runs),
             "level": LEVEL,
             "over": options.cluster,
-            "figures": {figure: asdict(one) for figure, one in comparisons.items()},
+            "metrics": {metric: asdict(one) for metric, one in comparisons.items()},
         }
         with atomic_path(options.json) as temporary:
             temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

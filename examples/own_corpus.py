@@ -4,8 +4,8 @@
 The folder that --corpus-dir names has ``train``, ``valid`` and ``test``, each with pairs of a mono
 recording (``NAME.wav``, ``NAME.FLAC``, ...) and ``NAME.txt`` in UTF-8, the sentence that was
 supposed to be read; in subfolders, too. Words that no lexicon has, numbers and signs are named:
-write them as words, or give their pronunciations. There is no truth, so stage 6, which scores, is
-left out. For other layouts, or cuts that you have already, see docs/formats.md.
+write them as words, or give their pronunciations. There is no reference, so stage 6, which scores,
+is left out. For other layouts, or cuts that you have already, see docs/formats.md.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from mlvae.stage import StageReport, in_one_line, log, stage_folder
 from mlvae.systems import KINDS, Localizer, Setup, load_localizers, models_digest
 
 CHECKPOINT = "localize-checkpoint.safetensors"
-TIERS = ["fa", "mlvae", "mlvae_heard"]
+TIERS = ["fa", "mlvae", "mlvae_perceived"]
 
 
 @denormals_flushed()

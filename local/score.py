@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Stage 6: score the answers of an experiment against the truth of its corpus."""
+"""Stage 6: score the hypotheses of an experiment against the reference of its corpus."""
 
 from __future__ import annotations
 

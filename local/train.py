@@ -18,8 +18,7 @@ from mlvae.device import denormals_flushed
 from mlvae.em import distributed
 from mlvae.made import remove_made
 from mlvae.program import start_program
-from mlvae.report.learning import FILE as CURVES
-from mlvae.report.learning import write_learning_curves
+from mlvae.report.plots import LEARNING_CURVES, write_learning_curves
 from mlvae.stage import StageReport, in_one_line, log, stage_folder
 from mlvae.systems import KINDS, MADE_BY_SYSTEMS, Setup
 
@@ -44,7 +43,7 @@ def train_together(options: ModelOptions) -> int:
     outputs = [
         options.exp_dir / name / file
         for name in options.systems
-        for file in (*MADE_BY_SYSTEMS, "training.json", CURVES)
+        for file in (*MADE_BY_SYSTEMS, "training.json", LEARNING_CURVES)
     ]
     with contextlib.ExitStack() as stack:
         group = distributed.process_group(options.device, options.num_processes)
@@ -91,7 +90,7 @@ def train_systems(options: ModelOptions, device: torch.device) -> int:
                 continue
             write_json(folder / "training.json", {**training, "seed": options.seed})
             if "unavailable" in training:
-                continue  # has said why
+                continue  # the reason was logged
             write_learning_curves(folder)
             chosen = ""
             if "iterations" in training:

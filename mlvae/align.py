@@ -70,8 +70,8 @@ from mlvae.pronunciations import (
     canonical_spans,
     cut_pronunciations,
     graph_units,
-    places_of_slots,
-    spoken_differs,
+    positions_of_slots,
+    variant_differs,
 )
 from mlvae.stage import log
 from mlvae.tiers import has_tier, with_tiers
@@ -227,7 +227,7 @@ class Aligner:
         """Add the tier ``fa``; item scores are mean log scores a frame.
 
         It has one item a canonical unit. A cut that was found to be spoken in other pronunciations
-        than the canonical ones also has ``fa_spoken``, see :mod:`mlvae.pronunciations`.
+        than the canonical ones also has ``fa_variant``, see :mod:`mlvae.pronunciations`.
 
         Args:
             cuts: cuts with features and canonical units. A long one that has the tier already is
@@ -254,13 +254,13 @@ class Aligner:
             if not spans:
                 short.append(cut.id)
                 continue
-            places = places_of_slots(cut, dataset.table)
+            places = positions_of_slots(cut, dataset.table)
             tiers = {"fa": spans}
             if places is not None:
                 units = dataset.table.ids(canonical_units(cut), cut.id)
                 tiers["fa"] = canonical_spans(spans, places, units)
-                if spoken_differs(spans, places, units):
-                    tiers["fa_spoken"] = spans
+                if variant_differs(spans, places, units):
+                    tiers["fa_variant"] = spans
             aligned.append(
                 with_tiers(
                     cut,

@@ -3,7 +3,7 @@
     @dataclass
     class SomeConfig(Settings):
         iterations: Count = 50
-        dropout: Share = 0.1
+        dropout: Fraction = 0.1
         kind: Literal["lstm", "convolution"] = "lstm"
 
     SomeConfig(dropout=2.0)
@@ -58,7 +58,7 @@ Context = Annotated[int, Bounds(0, 1000)]
 #: Of an optimizer.
 LearningRate = Annotated[float, Bounds(0.0, 1.0, open_low=True)]
 #: Dropout, smoothing: a share that leaves something.
-Share = Annotated[float, Bounds(0.0, 1.0, open_high=True)]
+Fraction = Annotated[float, Bounds(0.0, 1.0, open_high=True)]
 #: A rate of events, of which there are some but not only these.
 Rate = Annotated[float, Bounds(0.0, 1.0, open_low=True, open_high=True)]
 #: An exponent or final learning rate that may be nothing and may be all.

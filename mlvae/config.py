@@ -44,7 +44,7 @@ class System(Settings):
         compare: what its figures are compared with: names of systems, or labels of rows that flag
             every unit.
         flag_all: a row ``flag-all (...)`` is made of this system's spans; empty: none.
-        in_picture: whether the picture of an utterance shows its answer.
+        in_plot: whether the picture of an utterance shows its answer.
         secondary: whether its row is in the second table.
         model_of: the system whose model it answers with, whenever that one answers; empty: its own.
         num_params: key of ``training.json`` for the number of parameters.
@@ -60,7 +60,7 @@ class System(Settings):
     note: str = ""
     compare: list[str] = field(default_factory=list)
     flag_all: str = ""
-    in_picture: bool = True
+    in_plot: bool = True
     secondary: bool = False
     model_of: str = ""
     num_params: str = "num_params"
@@ -91,7 +91,7 @@ class RecipeConfig(Settings):
         deltas: whether deltas and delta-deltas are appended to the FBANK for ML-VAE (not for
             forced alignment, which must see little around a frame).
         silence: whether silence is optional at edges and between words.
-        align: forced alignment, and the alignment of what was heard.
+        align: forced alignment, and the alignment of what was perceived.
         systems: by name, in the order of the table.
     """
 

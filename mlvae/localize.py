@@ -1,25 +1,25 @@
 """Localisation: from a trained ML-VAE to tiers that say where each unit lies and if it is wrong.
 
-Tiers that are added to a cut; those of units have one item a canonical unit, of equal times:
+Tiers that are added to a cut; those of units have one item per canonical unit, of equal times:
 
 ==================  ==================  ==========================================================
 tier                symbol              score
 ==================  ==================  ==========================================================
-``mlvae``           canonical unit      P(mispronounced or left out) over all paths
-``mlvae_heard``     what was heard      the same
-``mlvae_left_out``  canonical unit      P(left out) over all paths; the tier is there where the
-                                        acceptor can leave units out
-``mlvae_word``      canonical word      P(any of its units mispronounced or left out) over all
+``mlvae``           canonical unit      P(mispronounced or deleted) over all paths
+``mlvae_perceived`` perceived unit      the same
+``mlvae_deleted``   canonical unit      P(deleted) over all paths; the tier is there where the
+                                        acceptor has deletions
+``mlvae_word``      canonical word      P(any of its units mispronounced or deleted) over all
                                         paths; the tier is there where the cut has words, see
                                         :func:`mlvae.tiers.units_of_words`; where words lie,
                                         :func:`mlvae.tiers.word_spans` says
-``mlvae_spoken``    what was heard      (none) the sounds of the best path, where it went through
+``mlvae_variant``   perceived unit      (none) the sounds of the best path, where it went through
                                         other pronunciations than the canonical ones; without
-                                        what was left out
+                                        deletions
 ==================  ==================  ==========================================================
 
-A unit that was left out has no length, or the one that an aligner of edges gives it; see
-:func:`.refine_edges`. How canonical units come by what was found in another pronunciation,
+A deleted unit has no length, or the one that the boundary aligner gives it; see
+:func:`.refine_boundaries`. How canonical units come by what was found in another pronunciation,
 :mod:`mlvae.pronunciations` says.
 """
 
@@ -41,13 +41,13 @@ from mlvae.em.stretches import Wanted
 from mlvae.em.targets import items_of_spans
 from mlvae.fsa import MAX_CELLS, UnitSpan
 from mlvae.nn import MlVae
-from mlvae.pronunciations import by_place, canonical_spans, places_of_slots, spoken_differs
-from mlvae.refine_edges import refine_edges
+from mlvae.pronunciations import by_position, canonical_spans, positions_of_slots, variant_differs
+from mlvae.refine_edges import refine_boundaries
 from mlvae.tiers import (
-    NOTHING_HEARD,
-    SPOKEN,
+    DELETED,
     UNIT_TIERS,
-    UNKNOWN_HEARD,
+    UNKNOWN,
+    VARIANT,
     has_tier,
     tier,
     units_of_words,
@@ -63,14 +63,14 @@ def localize(
     decoding: Decoding,
     device: torch.device,
     topology: str = "ml",
-    edges: Aligner | None = None,
+    boundary_aligner: Aligner | None = None,
     max_frames: int = 8000,
     passes: Passes | None = None,
     max_cells: int = MAX_CELLS,
 ) -> tuple[CutSet, list[str]]:
     """Add the tiers that the head of this module lists.
 
-    What was heard differs from the canonical unit where the best path says "mispronounced".
+    What was perceived differs from the canonical unit where the best path says "mispronounced".
 
     Args:
         model: trained.
@@ -79,7 +79,8 @@ def localize(
         decoding: how posteriors become scores.
         device: where to run.
         topology: acceptor to search.
-        edges: aligns the units that were heard once more, for better edges; None does not.
+        boundary_aligner: aligns the perceived units once more, for better boundaries; None: the
+            boundaries of the best path.
         max_frames: largest batch, in frames with padding.
         passes: what an earlier run has done; None: nothing.
         max_cells: largest search, in cells (arcs x frames); a cut that is larger is searched in
@@ -96,7 +97,7 @@ def localize(
     words = {cut.id: units_of_words(cut) for cut in cuts}
     by_id = {cut.id: cut for cut in cuts}
     passes = passes or Passes()
-    # By cut its tiers, the chances of its words, and what units its sounds are of.
+    # By cut its tiers, P(mispronounced) of its words, and the canonical unit of each sound.
     answers = Gathered({})
     compiler = search_compiler(model, topology, decoding)
     search = EStep(compiler, cuts, dataset, max_frames, max_cells=max_cells)
@@ -106,20 +107,20 @@ def localize(
         spans, unit = answer.spans, answer.posteriors
         if not spans:
             continue
-        cut, wrong, left_out = by_id[name], unit.mispronounced + unit.deleted, unit.deleted
+        cut, wrong, deleted = by_id[name], unit.mispronounced + unit.deleted, unit.deleted
         sounds = None
-        places = places_of_slots(cut, table)
+        places = positions_of_slots(cut, table)
         if places is not None:
             units_of_cut = table.ids(canonical_units(cut), cut.id)
-            if spoken_differs(spans, places, units_of_cut):
-                cut = _with_spoken(cut, spans, table)
+            if variant_differs(spans, places, units_of_cut):
+                cut = _with_variant(cut, spans, table)
                 sounds = _units_of_sounds(spans, places)
             spans = canonical_spans(spans, places, units_of_cut)
-            wrong, left_out = (by_place(p, places, len(spans)) for p in (wrong, left_out))
+            wrong, deleted = (by_position(p, places, len(spans)) for p in (wrong, deleted))
         # A sum over many paths may exceed 1 in the last digits.
-        wrong, left_out = wrong.clamp(max=1.0), left_out.clamp(max=1.0)
-        cut = _with_units(cut, spans, wrong, left_out if answer.can_skip else None, table)
-        tiers = {t: tier(cut, t) for t in (*UNIT_TIERS, SPOKEN) if has_tier(cut, t)}
+        wrong, deleted = wrong.clamp(max=1.0), deleted.clamp(max=1.0)
+        cut = _with_units(cut, spans, wrong, deleted if answer.can_skip else None, table)
+        tiers = {t: tier(cut, t) for t in (*UNIT_TIERS, VARIANT) if has_tier(cut, t)}
         of_words = (wrong if answer.words is None else answer.words).tolist()
         answers.value[name] = tiers, of_words, sounds
     found = []
@@ -127,9 +128,9 @@ def localize(
         tiers = answers.value[cut.id][0]
         items = {t: [AlignmentItem(*item) for item in tiers[t]] for t in tiers}
         found.append(with_tiers(cut, items))
-    if edges is not None:
+    if boundary_aligner is not None:
         sounds = {cut.id: answers.value[cut.id][2] for cut in found}
-        found = refine_edges(found, dataset.table, edges, sounds, passes)
+        found = refine_boundaries(found, dataset.table, boundary_aligner, sounds, passes)
     found = [
         cut if words[cut.id] is None else _with_words(cut, words[cut.id], answers.value[cut.id][1])
         for cut in found
@@ -137,11 +138,11 @@ def localize(
     return CutSet.from_cuts(found), [cut.id for cut in cuts if cut.id not in answers.value]
 
 
-def _with_spoken(cut: Cut, spans: Sequence[UnitSpan], table: UnitTable) -> Cut:
+def _with_variant(cut: Cut, spans: Sequence[UnitSpan], table: UnitTable) -> Cut:
     """Add the tier of all sounds of a path."""
-    spoken = [span for span in spans if span.kind == "unit" and not is_left_out(span)]
-    symbols = [heard_symbol(span, table) for span in spoken]
-    return with_tiers(cut, {SPOKEN: items_of_spans(cut, spoken, symbols, [None] * len(spoken))})
+    sounds = [span for span in spans if span.kind == "unit" and not is_deleted(span)]
+    symbols = [perceived_symbol(span, table) for span in sounds]
+    return with_tiers(cut, {VARIANT: items_of_spans(cut, sounds, symbols, [None] * len(sounds))})
 
 
 def _units_of_sounds(spans: Sequence[UnitSpan], places: Sequence[int]) -> list[int | None]:
@@ -151,7 +152,7 @@ def _units_of_sounds(spans: Sequence[UnitSpan], places: Sequence[int]) -> list[i
     """
     units = [(span, places[span.slot]) for span in spans if span.kind == "unit"]
     return [
-        None if place < 0 else place for span, place in units if place >= 0 or not is_left_out(span)
+        None if place < 0 else place for span, place in units if place >= 0 or not is_deleted(span)
     ]
 
 
@@ -159,21 +160,21 @@ def _with_units(
     cut: Cut,
     spans: Sequence[UnitSpan],
     wrong: torch.Tensor,
-    left_out: torch.Tensor | None,
+    deleted: torch.Tensor | None,
     table: UnitTable,
 ) -> Cut:
-    """Add the tiers of units; ``wrong`` and ``left_out`` are by ``slot`` of the spans."""
+    """Add the tiers of units; ``wrong`` and ``deleted`` are by ``slot`` of the spans."""
     units = [span for span in spans if span.kind == "unit"]
     slots = [span.slot for span in units]
     canonical = table.units(span.unit for span in units)
-    heard = [heard_symbol(span, table) for span in units]
+    perceived = [perceived_symbol(span, table) for span in units]
     scores = wrong[slots].tolist()
     tiers = {
         "mlvae": items_of_spans(cut, units, canonical, scores),
-        "mlvae_heard": items_of_spans(cut, units, heard, scores),
+        "mlvae_perceived": items_of_spans(cut, units, perceived, scores),
     }
-    if left_out is not None:
-        tiers["mlvae_left_out"] = items_of_spans(cut, units, canonical, left_out[slots].tolist())
+    if deleted is not None:
+        tiers["mlvae_deleted"] = items_of_spans(cut, units, canonical, deleted[slots].tolist())
     return with_tiers(cut, tiers)
 
 
@@ -182,20 +183,20 @@ def _with_words(cut: Cut, word_of: Sequence[int], wrong: Sequence[float]) -> Cut
     spans = word_spans(tier(cut, "mlvae"), word_of)
     words = cut.supervisions[0].custom["words"]
     items = [
-        AlignmentItem(symbol, *span, chance) for symbol, span, chance in zip(words, spans, wrong)
+        AlignmentItem(symbol, *span, score) for symbol, span, score in zip(words, spans, wrong)
     ]
     return with_tiers(cut, {"mlvae_word": items})
 
 
-def heard_symbol(span: UnitSpan, table: UnitTable) -> str:
-    """What was heard in a unit's span, as ``mlvae_heard`` says it."""
-    if is_left_out(span):
-        return NOTHING_HEARD
-    return UNKNOWN_HEARD if span.perceived < 0 else table.symbols[span.perceived]
+def perceived_symbol(span: UnitSpan, table: UnitTable) -> str:
+    """What was perceived in a unit's span, as ``mlvae_perceived`` says it."""
+    if is_deleted(span):
+        return DELETED
+    return UNKNOWN if span.perceived < 0 else table.symbols[span.perceived]
 
 
-def is_left_out(span: UnitSpan) -> bool:
-    """Whether nothing was heard of a unit.
+def is_deleted(span: UnitSpan) -> bool:
+    """Whether nothing was perceived of a unit.
 
     A unit that the spoken pronunciation does not have has no length either, and is right.
     """

@@ -1,4 +1,4 @@
-"""Figures that tell without any truth that something may have gone wrong, and what to do then."""
+"""Warnings that need no reference: what may have gone wrong, and what to do then."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lhotse.cut import Cut
 
-from mlvae.tiers import NOTHING_HEARD, has_tier, tier
+from mlvae.tiers import DELETED, has_tier, tier
 
 #: More flagged units than this are seldom mispronounced.
 LARGEST_FRACTION = 1 / 3
@@ -21,8 +21,8 @@ class FlaggedUnits:
 
     Attributes:
         num_units: units with an answer.
-        num_flagged: those of which something else was heard, or nothing.
-        num_deleted: those of which nothing was heard.
+        num_flagged: those of which something else was perceived, or nothing.
+        num_deleted: those of which nothing was perceived.
     """
 
     num_units: int
@@ -64,25 +64,25 @@ class FlaggedUnits:
 
 
 def count_flagged(
-    cuts: Iterable[Cut], units: str = "mlvae", heard: str = "mlvae_heard"
+    cuts: Iterable[Cut], units: str = "mlvae", perceived: str = "mlvae_perceived"
 ) -> FlaggedUnits:
     """Count what the tiers of an answer flag.
 
     Args:
         cuts: with both tiers; others have no answer and do not count.
         units: name of the tier of canonical units.
-        heard: name of the tier of what was heard.
+        perceived: name of the tier of what was perceived.
     """
     said = [
         (unit.symbol, other.symbol)
         for cut in cuts
-        if has_tier(cut, units) and has_tier(cut, heard)
-        for unit, other in zip(tier(cut, units), tier(cut, heard))
+        if has_tier(cut, units) and has_tier(cut, perceived)
+        for unit, other in zip(tier(cut, units), tier(cut, perceived))
     ]
     return FlaggedUnits(
         len(said),
         sum(unit != other for unit, other in said),
-        sum(other == NOTHING_HEARD for _, other in said),
+        sum(other == DELETED for _, other in said),
     )
 
 

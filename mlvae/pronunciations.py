@@ -1,15 +1,15 @@
 """From the words of a cut to what the compiler reads, and from its slots back to canonical units.
 
 A cut's ``custom["pronunciations"]`` lists, by word, what is correct: lists of units, the first of
-them being the word's canonical units. The acceptor has a way for each. Tiers and truth have one
+them being the word's canonical units. The acceptor has a way for each. Tiers and reference have one
 item a canonical unit, whichever way was taken; units of another pronunciation are brought to them
-by the alignment of symbols that the truth is made with:
+by the alignment of symbols that the reference is made with:
 
 * a canonical unit has the time of its counterpart, and is wrong where that is, unless what was
-  heard is the canonical unit;
+  perceived is the canonical unit;
 * one without a counterpart is correct and has no length;
-* a sound without a canonical unit is in no tier of units; a tier of its own (``fa_spoken``,
-  ``mlvae_spoken``) has all that was spoken, where that is not what canonical units say.
+* a sound without a canonical unit is in no tier of units; a tier of its own (``fa_variant``,
+  ``mlvae_variant``) has all that was spoken, where that is not what canonical units say.
 
 Alternatives with a unit that the unit table lacks cannot be modelled and are passed over.
 """
@@ -85,76 +85,82 @@ def graph_units(
     return [[word[0][0] for word in words] for words in batch]
 
 
-def places_of_slots(cut: Cut, table: UnitTable) -> list[int] | None:
+def positions_of_slots(cut: Cut, table: UnitTable) -> list[int] | None:
     """The canonical unit that each slot of a cut's graph stands for.
 
     Returns:
-        By slot the place of its canonical unit, -1 for none; None where slots are the canonical
+        By slot the position of its canonical unit, -1 for none; None where slots are the canonical
         units, as no word has alternatives.
     """
     words = cut_pronunciations(cut, table)
     if all(len(word) == 1 for word in words):
         return None
-    places: list[int] = []
+    positions: list[int] = []
     first = 0
     for canonical, *others in words:
-        places += range(first, first + len(canonical))
+        positions += range(first, first + len(canonical))
         for other in others:
             mine = [-1] * len(other)
             counterparts = align_symbols(canonical, other)
-            for place, counterpart in enumerate(counterparts):
+            for position, counterpart in enumerate(counterparts):
                 if counterpart is not None:
-                    mine[counterpart] = first + place
-            places += mine
+                    mine[counterpart] = first + position
+            positions += mine
         first += len(canonical)
-    return places
+    return positions
 
 
 def canonical_spans(
-    spans: Sequence[UnitSpan], places: Sequence[int], units: Sequence[int]
+    spans: Sequence[UnitSpan], positions: Sequence[int], units: Sequence[int]
 ) -> list[UnitSpan]:
     """The canonical units of a best path that went through any of the pronunciations.
 
     Args:
         spans: of the path; those of kind ``unit`` count.
-        places: of `places_of_slots`.
+        positions: of `positions_of_slots`.
         units: the canonical units.
 
     Returns:
         One span a canonical unit, in order; ``slot`` is its ``position``.
     """
-    found = {places[span.slot]: span for span in spans if span.kind == "unit"}
+    found = {positions[span.slot]: span for span in spans if span.kind == "unit"}
     result, end = [], 0
-    for place, unit in enumerate(units):
-        span = found.get(place)
+    for position, unit in enumerate(units):
+        span = found.get(position)
         if span is None:
             at = end or min((later.start for later in found.values()), default=0)
-            result.append(UnitSpan(place, unit, at, at, "unit", False, unit, 0.0, -1, place))
+            result.append(UnitSpan(position, unit, at, at, "unit", False, unit, 0.0, -1, position))
             continue
-        heard = span.perceived if span.mispronounced else unit
-        wrong = span.mispronounced and heard != unit
+        perceived = span.perceived if span.mispronounced else unit
+        wrong = span.mispronounced and perceived != unit
         result.append(
             span._replace(
-                position=place, unit=unit, mispronounced=wrong, perceived=heard, slot=place
+                position=position,
+                unit=unit,
+                mispronounced=wrong,
+                perceived=perceived,
+                slot=position,
             )
         )
         end = span.end
     return result
 
 
-def spoken_differs(spans: Sequence[UnitSpan], places: Sequence[int], units: Sequence[int]) -> bool:
+def variant_differs(
+    spans: Sequence[UnitSpan], positions: Sequence[int], units: Sequence[int]
+) -> bool:
     """Whether a path went through other units than the canonical ones, in number or kind."""
     spoken = [span for span in spans if span.kind == "unit"]
-    return [places[s.slot] for s in spoken] != list(range(len(units))) or any(
+    return [positions[s.slot] for s in spoken] != list(range(len(units))) or any(
         span.unit != unit for span, unit in zip(spoken, units)
     )
 
 
-def by_place(values: torch.Tensor, places: Sequence[int], num_units: int) -> torch.Tensor:
+def by_position(values: torch.Tensor, positions: Sequence[int], num_units: int) -> torch.Tensor:
     """Probabilities of slots added up by canonical unit, (num_units,).
 
     Paths go through one pronunciation of a word each, so that the sum is over disjoint events.
     """
-    places = torch.tensor(places)
-    known = places >= 0
-    return values.new_zeros(num_units).index_add(0, places[known], values[known])
+    positions = torch.tensor(positions)
+    known = positions >= 0
+    return values.new_zeros(num_units).index_add(0, positions[known], values[known])

@@ -54,14 +54,14 @@ class MlVaeSettings(Settings):
         model: sizes of the networks.
         train: training, and the acceptor that is searched.
         calibration: how the acoustic scale is chosen after training.
-        edges: whose edges units get: the best ``path``'s, or those of an ``aligner``, a narrow
-            model that aligns what was heard once more.
+        boundaries: whose boundaries units get: the best ``path``'s, or those of an ``aligner``, a
+            narrow model that aligns what was perceived once more.
     """
 
     model: MlVaeConfig = field(default_factory=MlVaeConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
-    edges: Literal["path", "aligner"] = "path"
+    boundaries: Literal["path", "aligner"] = "path"
 
 
 @dataclass(frozen=True)
@@ -108,13 +108,13 @@ class TrainedMlVae:
         model: the networks.
         topology: the acceptor that is searched.
         decoding: how posteriors become scores.
-        edges: aligns what was heard; None where it is not aligned once more.
+        boundary_aligner: aligns what was perceived; None where it is not aligned once more.
     """
 
     model: MlVae
     topology: str
     decoding: Decoding
-    edges: Aligner | None
+    boundary_aligner: Aligner | None
 
     def localize(
         self,
@@ -131,13 +131,13 @@ class TrainedMlVae:
             self.decoding,
             device,
             topology=self.topology,
-            edges=self.edges,
+            boundary_aligner=self.boundary_aligner,
             passes=passes,
         )
 
 
 def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
-    """Train a system, choose its scale, and train the aligner of its edges.
+    """Train a system, choose its scale, and train its boundary aligner.
 
     The processes of a run train together; the first does the rest alone, and only what it returns
     is whole. A killed training goes on from what lies in the folder.
@@ -172,8 +172,8 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
         seed,
         fixed,
     )
-    # Edges of another run must not be taken for those of this one if it is killed.
-    remove_made(folder / "edges.safetensors")
+    # Boundaries of another run must not be taken for those of this one if it is killed.
+    remove_made(folder / "boundaries.safetensors")
     training = trainer.fit()
     if not distributed.is_main():
         return training
@@ -209,30 +209,30 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
     training["num_params_without_generator"] = num_parameters(model) - num_parameters(
         model.generator
     )
-    if settings.edges == "aligner":
+    if settings.boundaries == "aligner":
         system = TrainedMlVae(model.to(device), settings.train.topology, decoding, None)
-        checkpoint = folder / "edges-checkpoint.safetensors"
-        edges = train_edges(system, setup, train_cuts, keeper.state.passes, checkpoint)
-        edges["aligner"].save(folder / "edges.safetensors")
+        checkpoint = folder / "boundaries-checkpoint.safetensors"
+        found = train_boundary_aligner(system, setup, train_cuts, keeper.state.passes, checkpoint)
+        found["aligner"].save(folder / "boundaries.safetensors")
         remove_made(checkpoint)
-        training["num_params"] += edges["num_params"]
-        training["num_params_without_generator"] += edges["num_params"]
-        training["training_seconds"] += edges["training_seconds"]
+        training["num_params"] += found["num_params"]
+        training["num_params_without_generator"] += found["num_params"]
+        training["training_seconds"] += found["training_seconds"]
     keeper.remove()
     return training
 
 
-def train_edges(
+def train_boundary_aligner(
     system: TrainedMlVae,
     setup: Setup,
     cuts: CutSet,
     passes: Passes | None = None,
     checkpoint: Path | None = None,
 ) -> dict:
-    """Train an aligner on what the system heard in the training cuts.
+    """Train an aligner on what the system perceived in the training cuts.
 
     Args:
-        system: whose edges it is for.
+        system: whose boundaries it is for.
         setup: where it is trained.
         cuts: training cuts with features.
         passes: what an earlier run has done of the search; None: nothing.
@@ -242,7 +242,7 @@ def train_edges(
         The ``aligner``, its ``num_params`` and ``training_seconds``.
 
     Raises:
-        ValueError: in no cut was anything heard that is long enough.
+        ValueError: in no cut was anything perceived that is long enough.
     """
     config, dataset, device = setup.config, setup.dataset, setup.device
     search = EStep(
@@ -252,21 +252,23 @@ def train_edges(
         config.align.search_frames,
     )
     found = search.run(system.model, system.decoding, device, passes=passes).spans
-    heard = []
+    perceived = []
     for cut in cuts:
         spoken = [s for s in found.get(cut.id, []) if s.kind == "unit" and not s.is_deletion]
         if spoken:
             units = [s.perceived if s.perceived >= 0 else s.unit for s in spoken]
             words = [s.word for s in spoken]
-            heard.append(with_units(cut, dataset.table.units(units), words))
+            perceived.append(with_units(cut, dataset.table.units(units), words))
     states = config.align.model.states_per_unit
     long_enough = CutSet.from_cuts(
-        cut for cut in heard if states * len(cut.supervisions[0].custom["units"]) <= cut.num_frames
+        cut
+        for cut in perceived
+        if states * len(cut.supervisions[0].custom["units"]) <= cut.num_frames
     )
     if not len(long_enough):
         raise ValueError(
-            f"no training cut has {states} frames for each unit that was heard in it: there is "
-            "nothing to train the aligner of edges on"
+            f"no training cut has {states} frames for each unit that was perceived in it: there is "
+            "nothing to train the boundary aligner on"
         )
     plain = UnitDataset(dataset.table)
     num_features = plain.features(cuts[0]).shape[1]
@@ -294,12 +296,12 @@ def load_ml_vae(setup: Setup, cuts: CutSet) -> TrainedMlVae:
     metadata = load_model(setup.folder / "model.safetensors", model)
     decoding = Decoding(**metadata.get("decoding", asdict(settings.train.decoding)))
     decoding = replace(decoding, use_correctness=settings.train.decoding.use_correctness)
-    edges = None
-    if settings.edges == "aligner":
+    aligner = None
+    if settings.boundaries == "aligner":
         num_features = UnitDataset(setup.table).features(cuts[0]).shape[1]
-        edges = Aligner(num_features, len(setup.table), config.silence, config.align, device)
-        edges.load(setup.folder / "edges.safetensors")
-    return TrainedMlVae(model.to(device), settings.train.topology, decoding, edges)
+        aligner = Aligner(num_features, len(setup.table), config.silence, config.align, device)
+        aligner.load(setup.folder / "boundaries.safetensors")
+    return TrainedMlVae(model.to(device), settings.train.topology, decoding, aligner)
 
 
 def new_model(setup: Setup, cuts: CutSet) -> MlVae:
@@ -361,7 +363,7 @@ class SystemKind:
         required: sections that the configuration must say of one that is trained, as their
             defaults are the paper's 24 M parameters, which nobody wants by mistake.
         spans: the tier with the answer's spans.
-        heard: the tier with what was heard, or None where nothing is flagged.
+        perceived: the tier with what was perceived, or None where nothing is flagged.
     """
 
     settings: type[Settings]
@@ -370,12 +372,12 @@ class SystemKind:
     together: bool = False
     required: tuple[str, ...] = ()
     spans: str = "mlvae"
-    heard: str | None = "mlvae_heard"
+    perceived: str | None = "mlvae_perceived"
 
 
 #: What a system of the configuration may be of.
 KINDS: dict[str, SystemKind] = {
-    "align": SystemKind(NoSettings, spans="fa", heard=None),
+    "align": SystemKind(NoSettings, spans="fa", perceived=None),
     "two_pass": SystemKind(NoSettings, _train_two_pass, _two_pass),
     "w2v_ctc": SystemKind(W2vCtcConfig, _train_w2v, _w2v),
     "ml_vae": SystemKind(MlVaeSettings, train_ml_vae, _ml_vae, together=True, required=("model",)),
@@ -399,9 +401,9 @@ def load_localizers(setup: Setup, cuts: CutSet) -> dict[str, Localizer]:
 
 
 def models_digest(folder: Path) -> str:
-    """64 hexadecimal digits of what a system's folder has been trained to: model and edges."""
+    """64 hexadecimal digits of a system's trained parameters: model and boundary aligner."""
     digest = hashlib.sha256()
-    for name in ("model.safetensors", "edges.safetensors"):
+    for name in ("model.safetensors", "boundaries.safetensors"):
         path = folder / name
         if path.is_file():
             digest.update(path.read_bytes())
@@ -413,6 +415,6 @@ MADE_BY_SYSTEMS = (
     "checkpoint.safetensors",
     "model.safetensors",
     "scale-checkpoint.safetensors",
-    "edges.safetensors",
-    "edges-checkpoint.safetensors",
+    "boundaries.safetensors",
+    "boundaries-checkpoint.safetensors",
 )

@@ -1,7 +1,7 @@
 """Reading and adding the alignment tiers of a cut.
 
-An answer of any stage is a tier: a list of lhotse ``AlignmentItem(symbol, start, duration, score)``
-in the one supervision of a cut, under a name such as ``fa`` or ``mlvae``. Two habits of lhotse make
+The result of any stage is a tier: a list of lhotse ``AlignmentItem(symbol, start, duration,
+score)`` in the one supervision of a cut, under a name such as ``fa`` or ``mlvae``. Two habits of lhotse make
 the obvious ways unsafe: ``SupervisionSegment.with_alignment`` adds the tier to the supervision it
 was called on as well, and ``AlignmentItem.trim`` returns an item without its score. The functions
 here do neither.
@@ -16,14 +16,13 @@ from lhotse.supervision import AlignmentItem
 from lhotse.utils import fastcopy
 
 #: Tiers of localisation; see :mod:`mlvae.localize`. Those of units have equal times.
-UNIT_TIERS = ("mlvae", "mlvae_heard", "mlvae_left_out")
-SPOKEN = "mlvae_spoken"
+UNIT_TIERS = ("mlvae", "mlvae_perceived", "mlvae_deleted")
+VARIANT = "mlvae_variant"
 #: Fields of a supervision that go unit by unit with its canonical units.
 OF_UNITS = ("units", "words", "word_of_unit", "pronunciations", "sources")
-#: What the tier ``mlvae_heard`` says where the topology cannot tell what was spoken, and where
-#: nothing was.
-UNKNOWN_HEARD = "*"
-NOTHING_HEARD = "-"
+#: Symbols of the tier ``mlvae_perceived``, and of references: an unknown unit, and a deletion.
+UNKNOWN = "*"
+DELETED = "-"
 
 
 def tier(cut: MonoCut, name: str) -> list[AlignmentItem]:
@@ -83,11 +82,11 @@ def with_tiers(cut: MonoCut, tiers: Mapping[str, Sequence[AlignmentItem]]) -> Mo
 def units_of_words(cut: MonoCut) -> list[int] | None:
     """The word of each canonical unit of a cut.
 
-    The supervision's ``custom["words"]`` are the words, and ``custom["word_of_unit"]`` the place of
-    each unit's word among them; without the latter there must be as many words as units.
+    The supervision's ``custom["words"]`` are the words, and ``custom["word_of_unit"]`` the index
+    of each unit's word among them; without the latter there must be as many words as units.
 
     Returns:
-        A list of int, one a unit; None where the cut has no words, or nothing tells which units
+        A list of int, one per unit; None where the cut has no words, or nothing tells which units
         are a word's.
 
     Raises:
@@ -118,8 +117,8 @@ def word_spans(units: Sequence[AlignmentItem], word_of: Sequence[int]) -> list[t
     """Where the words of a cut lie, given where their units lie.
 
     A word lies from the start of its first unit that has a length to the end of its last one: a
-    unit that was left out neither begins nor ends it. A word all of whose units were left out has
-    no length, and lies where its first unit does.
+    deleted unit neither begins nor ends it. A word all of whose units were deleted has no length,
+    and lies where its first unit does.
 
     Args:
         units: Items of a tier of units, in order.
@@ -133,15 +132,15 @@ def word_spans(units: Sequence[AlignmentItem], word_of: Sequence[int]) -> list[t
         units_of.setdefault(word, []).append(item)
     spans = []
     for _, mine in sorted(units_of.items()):
-        spoken = [item for item in mine if item.duration > 0]
-        start = (spoken or mine)[0].start
-        end = max((item.end for item in spoken), default=start)
+        present = [item for item in mine if item.duration > 0]
+        start = (present or mine)[0].start
+        end = max((item.end for item in present), default=start)
         spans.append((start, max(round(end - start, 6), 0.0)))
     return spans
 
 
 def with_units(cut: MonoCut, units: Sequence[str], words: Sequence[int] | None = None) -> MonoCut:
-    """A copy of a cut with other canonical units, without tiers and what is said of each unit.
+    """A copy of a cut with other canonical units, without tiers and the fields of the old units.
 
     Args:
         cut: with one supervision.
@@ -152,7 +151,7 @@ def with_units(cut: MonoCut, units: Sequence[str], words: Sequence[int] | None =
     kept = {key: value for key, value in (supervision.custom or {}).items() if key not in OF_UNITS}
     custom = {**kept, "units": list(units)}
     if words is not None:
-        used = {word: place for place, word in enumerate(sorted(set(words)))}
+        used = {word: index for index, word in enumerate(sorted(set(words)))}
         custom["words"] = [str(word) for word in used]
         custom["word_of_unit"] = [used[word] for word in words]
     return fastcopy(cut, supervisions=[fastcopy(supervision, custom=custom, alignment=None)])

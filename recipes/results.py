@@ -41,7 +41,7 @@ PICTURE = "utterance.png"
 # Where the explanation of the columns begins in a table.txt.
 NOTES = "\n\nFigures are in percent"
 W2V = "/path/to/wav2vec2"
-MACHINE = "from mlvae.report.machine import machine_line; print(machine_line())"
+MACHINE = "from mlvae.device import machine_line; print(machine_line())"
 
 SYSTEMS = "fa two-pass-fa w2v-ctc ml-vae ml-vae-rl ablation-1 ablation-2 ablation-3 ml-vae-sub"
 #: Options of all recipes: default and help.
@@ -59,7 +59,7 @@ LOCAL_OPTIONS = {
     "parts": ("all", "names of the parts to run; '' runs none, and composes only"),
     "data_dir": ("data", "as for run.sh"),
     "exp_dir": ("exp", "as for run.sh"),
-    "company": ("", "what else runs on the machine, to be recorded"),
+    "machine_note": ("", "what else runs on the machine, to be recorded"),
     "out": ("", "file to write (default: EXP_DIR/results/RECIPE/RESULTS.md)"),
 }
 
@@ -265,7 +265,7 @@ ML-VAE-RL, and on L2-ARCTIC only.
             if row is not None:
                 names = ("pooled_f1", "macro_f1", "hard_f1", "average_iou")
                 metrics = [run.metric("ML-VAE-sub", metric) for metric in names]
-                perceived = row["heard_accuracy"]
+                perceived = row["perceived_accuracy"]
                 metrics.append("-" if perceived is None else percent(perceived))
                 metrics.append(f"{row['training_seconds']:.0f}")
                 criterion = percent(run.criterion("ml-vae-sub"))
@@ -472,7 +472,7 @@ Tables are copied from the `table.txt` and `details.txt` that stage 6 writes; `r
 them has the same metrics as fractions. Training, the choice of an iteration and localisation do not
 use the reference; only scoring does.
 
-The context of the aligner, the number of epochs of the phoneme estimator, relabelling with the
+The context of the aligner, the number of epochs of the phoneme estimator, pseudo-labelling with the
 iteration chosen by the held-out path score, and spans of deletions were chosen on the simulated
 corpus, whose errors are known, with its results in view. No human annotation was used for them.
 """
@@ -561,7 +561,7 @@ def run_part(part: Part, page: Page, o: Namespace) -> int:
                 "seconds": seconds,
                 "machine": output_of([sys.executable, "-c", MACHINE]),
                 "threads": os.environ.get("OMP_NUM_THREADS", ""),
-                "company": o.company,
+                "machine_note": o.machine_note,
                 "commit": output_of(["git", "describe", "--always", "--dirty"]),
                 "output": (process.stdout or "").rstrip(),
             }
@@ -590,7 +590,7 @@ def section(part: Part, records: Sequence[dict], runs: dict[str, Run]) -> str:
         corpus = f"{about['title']}, {about['num_utterances']:,} utterances"
     if last["threads"]:
         made.append(f"OMP_NUM_THREADS={last['threads']}")
-    made += [one for one in [last["company"]] if one]
+    made += [one for one in [last["machine_note"]] if one]
     made += [f"{sum(one['seconds'] for one in records)} s", f"commit `{last['commit']}`"]
     if run is not None:
         made.append(f"intervals over {run.results['intervals']['num_clusters']} source recordings")

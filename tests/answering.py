@@ -22,7 +22,7 @@ def make_cut(cut_id: str, features: Features | None = None) -> MonoCut:
     """A second of a recording that nobody reads; two units, aligned and answered."""
     tiers = {
         name: [AlignmentItem("a", 0.0, 0.5), AlignmentItem("b", 0.5, 0.5)]
-        for name in ("fa", "mlvae", "mlvae_heard")
+        for name in ("fa", "mlvae", "mlvae_perceived")
     }
     supervision = SupervisionSegment(
         cut_id, cut_id, 0.0, 1.0, custom={"units": ["a", "b"]}, alignment=tiers

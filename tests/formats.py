@@ -189,7 +189,7 @@ def check_run(data: Path, exp: Path) -> None:
     for name in ("annotation.json", "repairs.jsonl"):
         if (data / name).exists():
             check_records(data / name, page[name])
-    assert check_records(data / "truth.jsonl.gz", page["Truth"])
+    assert check_records(data / "reference.jsonl.gz", page["Reference"])
     for path in exp.glob("*/training.json"):
         check_records(path, page["training.json"])
     for path in exp.glob("*/model.safetensors"):

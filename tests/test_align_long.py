@@ -79,7 +79,7 @@ def test_a_long_recording_is_aligned_as_it_would_be_whole(trained, in_words):
         (found[cells],), short = trained.align(cuts, dataset())
         assert short == []
     trained.max_cells = CELLS
-    for name in ("fa", "fa_spoken") if in_words else ("fa",):
+    for name in ("fa", "fa_variant") if in_words else ("fa",):
         whole, parts = (tier(cut, name) for cut in found.values())
         assert [item.symbol for item in parts] == [item.symbol for item in whole]
         assert [item.start for item in parts] == [item.start for item in whole]

@@ -6,12 +6,12 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from mlvae.bounds import Bounds, Count, Rate, Settings, Share, checked
+from mlvae.bounds import Bounds, Count, Fraction, Rate, Settings, checked
 
 
 @dataclass
 class Inner(Settings):
-    share: Share = 0.5
+    share: Fraction = 0.5
 
 
 @dataclass

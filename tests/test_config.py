@@ -40,7 +40,7 @@ def test_what_a_file_leaves_out_has_its_default(tmp_path):
             "    label: Two\n"
             "    compare: [one]\n"
             "    train: {topology: substitution, estimate_after: 2, learning_rate: 1.0e-3}\n"
-            "    edges: aligner\n",
+            "    boundaries: aligner\n",
         )
     )
     expected = RecipeConfig()
@@ -60,7 +60,7 @@ def test_what_a_file_leaves_out_has_its_default(tmp_path):
             base="one",
             label="Two",
             compare=["one"],
-            settings=MlVaeSettings(one.model, train, edges="aligner"),
+            settings=MlVaeSettings(one.model, train, boundaries="aligner"),
         ),
     }
     assert config == expected
@@ -79,17 +79,20 @@ def entry(text: str) -> str:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("ml_vea:\n  edges: path\n", "ml_vea"),
+        ("ml_vea:\n  boundaries: path\n", "ml_vea"),
         ("train:\n  iterations: 3\n", "train"),
         (entry("trian: {iterations: 3}"), "trian"),
         (entry("train: {iterationes: 3}"), "iterationes"),
         (entry("train: {iterations: many}"), "iterations"),
         (entry("train: {selection: best}"), "selection must be"),
         (entry("train: {topology: circle}"), "topology must be"),
-        (entry("train: {relabel_after: 3}"), "systems.one.train: relabel_after goes with"),
+        (
+            entry("train: {pseudo_labels_after: 3}"),
+            "systems.one.train: pseudo_labels_after goes with",
+        ),
         (entry("calibration: {scales: [0.1, wide]}"), "scales"),
         (entry("calibration: {corruption_rate: 0}"), "corruption_rate must be a number "),
-        (entry("edges: narrow"), "edges must be one of path, aligner"),
+        (entry("boundaries: narrow"), "boundaries must be one of path, aligner"),
         (entry("compare: two"), "systems.one.compare must be a list"),
         (entry("compare: [two]"), "systems.one.compare: there is no 'two'"),
         (entry("model_of: two"), "systems.one.model_of: there is no system 'two'"),
@@ -121,12 +124,12 @@ def test_a_file_may_say_what_differs_from_another(tmp_path):
     (tmp_path / "base.yaml").write_text(
         "deltas: true\n" + entry("train: {iterations: 3, max_frames: 900}"), encoding="utf-8"
     )
-    changes = "base: base.yaml\nsystems: {one: {train: {iterations: 5}, edges: aligner}}\n"
+    changes = "base: base.yaml\nsystems: {one: {train: {iterations: 5}, boundaries: aligner}}\n"
     config = load_config(write(tmp_path, changes))
     assert config.deltas
     settings = config.systems["one"].settings
     assert (settings.train.iterations, settings.train.max_frames) == (5, 900)
-    assert settings.edges == "aligner"
+    assert settings.boundaries == "aligner"
 
 
 def test_a_variant_is_one_entry(tmp_path):
@@ -257,13 +260,13 @@ def test_the_second_system_hears_minds_wrong_labels_and_is_calibrated(name):
         ours.model.generator,
     )
     assert (paper.train.topology, paper.train.states_per_unit) == ("ml", 1)
-    assert (paper.train.relabel_after, paper.train.label_smoothing) == (0, 0.0)
+    assert (paper.train.pseudo_labels_after, paper.train.label_smoothing) == (0, 0.0)
     assert paper.train.estimate_after == 0
-    assert (paper.edges, list(paper.calibration.scales)) == ("path", [])
+    assert (paper.boundaries, list(paper.calibration.scales)) == ("path", [])
     assert paper.train.decoding == Decoding()
     assert (ours.train.topology, ours.train.states_per_unit) == ("substitution", 3)
     assert ours.train.estimate_after == 1
-    assert ours.edges == "aligner"
+    assert ours.boundaries == "aligner"
     scales = list(ours.calibration.scales)
     assert scales == sorted(set(scales)) and 0 < scales[0] < scales[-1] <= 1
     assert ours.train.decoding.acoustic_scale in scales

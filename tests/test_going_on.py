@@ -108,7 +108,7 @@ def test_the_aligner(cuts, tmp_path, monkeypatch, long):
 def test_a_system_with_its_scale_and_its_edges(cuts, tmp_path, monkeypatch):
     settings = replace(
         SUB,
-        train=replace(SUB.train, iterations=1, relabel_after=1),
+        train=replace(SUB.train, iterations=1, pseudo_labels_after=1),
         calibration=replace(SUB.calibration, scales=[0.1, 0.5], max_frames=80),
     )
     config = with_settings("ml-vae-sub", settings, replace(CONFIG, align=ALIGN))

@@ -9,8 +9,8 @@ from lhotse import CutSet
 
 from mlvae.em import Decoding
 from mlvae.fsa import UnitSpan
-from mlvae.localize import heard_symbol, localize
-from mlvae.tiers import NOTHING_HEARD, UNKNOWN_HEARD, has_tier, tier, with_units
+from mlvae.localize import localize, perceived_symbol
+from mlvae.tiers import DELETED, UNKNOWN, has_tier, tier, with_units
 from tests.em.test_estep import (
     NUM_UNITS,
     GivenFeatures,
@@ -43,14 +43,14 @@ def test_two_tiers_of_equal_times_that_differ_where_a_unit_is_wrong():
     cut = make_cut("x", features_of(12, said, starts=[0, 4, 8]), ["a", "b", "c"], duration=0.123)
     (found,), short = run([cut])
     assert short == []
-    canonical, heard = tier(found, "mlvae"), tier(found, "mlvae_heard")
+    canonical, perceived = tier(found, "mlvae"), tier(found, "mlvae_perceived")
     assert [item.symbol for item in canonical] == ["a", "b", "c"]
-    assert [item.symbol for item in heard] == ["a", UNKNOWN_HEARD, "c"]
-    assert times(canonical) == times(heard)
+    assert [item.symbol for item in perceived] == ["a", UNKNOWN, "c"]
+    assert times(canonical) == times(perceived)
     expected = [(0.0, 0.04), (0.04, 0.08), (0.08, 0.123)]  # the last one ends with the cut
     assert times(canonical) == [pytest.approx(pair) for pair in expected]
     chances = [item.score for item in canonical]
-    assert chances == [item.score for item in heard]
+    assert chances == [item.score for item in perceived]
     assert chances[1] > 0.95 > 0.05 > max(chances[0], chances[2])
 
 
@@ -75,7 +75,7 @@ def test_order_and_other_tiers_are_kept_and_batches_do_not_matter():
     assert [has_tier(cut, "fa") for cut in together] == [cut is cuts[3] for cut in cuts]
     assert not any(has_tier(cut, "mlvae") for cut in cuts)
     for cut, other in zip(together, one_by_one):
-        for name in ("mlvae", "mlvae_heard"):
+        for name in ("mlvae", "mlvae_perceived"):
             items, others = tier(cut, name), tier(other, name)
             assert times(items) == times(others)
             assert [i.symbol for i in items] == [i.symbol for i in others]
@@ -96,7 +96,7 @@ def test_decoding_is_followed():
 
     def flagged(**options) -> bool:
         (found,), _ = run([cut], decoding=Decoding(**options))
-        return tier(found, "mlvae_heard")[0].symbol == UNKNOWN_HEARD
+        return tier(found, "mlvae_perceived")[0].symbol == UNKNOWN
 
     assert not flagged()
     assert flagged(acoustic_scale=0.2)
@@ -117,14 +117,14 @@ def test_cuts_that_are_too_short_are_named():
     assert (len(nothing), names) == (0, ["short"])
 
 
-def test_what_was_heard_instead_is_said_where_the_topology_can():
+def test_what_was_perceived_instead_is_said_where_the_topology_can():
     said = [0] * 4 + [3] * 4 + [2] * 4
     cut = make_cut("x", features_of(12, said, starts=[0, 4, 8]), ["a", "b", "c"])
     (found,), short = run([cut], topology="substitution")
     assert short == []
     assert [item.symbol for item in tier(found, "mlvae")] == ["a", "b", "c"]
-    assert [item.symbol for item in tier(found, "mlvae_heard")] == ["a", "d", "c"]
-    assert times(tier(found, "mlvae")) == times(tier(found, "mlvae_heard"))
+    assert [item.symbol for item in tier(found, "mlvae_perceived")] == ["a", "d", "c"]
+    assert times(tier(found, "mlvae")) == times(tier(found, "mlvae_perceived"))
     chances = [item.score for item in tier(found, "mlvae")]
     assert chances[1] > 0.95 > 0.05 > max(chances[0], chances[2])
 
@@ -140,17 +140,17 @@ def test_the_confusion_table_weighs_competitors():
         row[likely] = 0.8
         model.log_confusion[0] = row.log()
         (found,), _ = run([cut], model, topology="substitution")
-        assert [item.symbol for item in tier(found, "mlvae_heard")] == [TABLE.symbols[likely]]
+        assert [item.symbol for item in tier(found, "mlvae_perceived")] == [TABLE.symbols[likely]]
 
 
-def test_the_symbol_of_what_was_heard():
+def test_the_symbol_of_what_was_perceived():
     correct = UnitSpan(0, 1, 2, 6, "unit", False, 1, 0.0, 0, 0)
-    assert heard_symbol(correct, TABLE) == "b"
-    assert heard_symbol(correct._replace(perceived=3, mispronounced=True), TABLE) == "d"
-    assert heard_symbol(correct._replace(perceived=-1, mispronounced=True), TABLE) == UNKNOWN_HEARD
-    left_out = correct._replace(end=2, perceived=-1, mispronounced=True)
-    assert heard_symbol(left_out, TABLE) == NOTHING_HEARD
-    assert not {UNKNOWN_HEARD, NOTHING_HEARD} & set(TABLE.symbols)
+    assert perceived_symbol(correct, TABLE) == "b"
+    assert perceived_symbol(correct._replace(perceived=3, mispronounced=True), TABLE) == "d"
+    assert perceived_symbol(correct._replace(perceived=-1, mispronounced=True), TABLE) == UNKNOWN
+    deleted = correct._replace(end=2, perceived=-1, mispronounced=True)
+    assert perceived_symbol(deleted, TABLE) == DELETED
+    assert not {UNKNOWN, DELETED} & set(TABLE.symbols)
 
 
 def test_other_units_leave_the_cut_as_it_was():

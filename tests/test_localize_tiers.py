@@ -10,7 +10,7 @@ from mlvae.em import Decoding, EStep
 from mlvae.em.estep import search_compiler
 from mlvae.fsa import MlFsaCompiler, posteriors, word_posteriors
 from mlvae.localize import localize
-from mlvae.tiers import NOTHING_HEARD, has_tier, tier, units_of_words
+from mlvae.tiers import DELETED, has_tier, tier, units_of_words
 from tests.em.test_estep import NUM_UNITS, GivenFeatures, random_cuts, stand_in
 from tests.em.tiny import CPU, TABLE, make_cut
 
@@ -108,10 +108,10 @@ def test_a_cut_that_is_too_short_does_not_disturb_the_words_of_others(word_of):
             assert [i.score for i in a] == pytest.approx([i.score for i in b], abs=1e-4)
 
 
-def test_what_was_left_out_has_a_tier_where_it_can_be():
+def test_what_was_deleted_has_a_tier_where_it_can_be():
     cuts = random_cuts()
-    assert not any(has_tier(cut, "mlvae_left_out") for cut in run(cuts)[0])
-    num_left_out = 0
+    assert not any(has_tier(cut, "mlvae_deleted") for cut in run(cuts)[0])
+    num_deleted = 0
     found, _ = run(cuts, decoding=Decoding(deletions=True, deletion_rate=0.9))
     model, dataset = stand_in(), GivenFeatures(TABLE)
     compiler = MlFsaCompiler(NUM_UNITS, "substitution", deletions=True, deletion_rate=0.9)
@@ -122,11 +122,11 @@ def test_what_was_left_out_has_a_tier_where_it_can_be():
         for name, unit in zip(emissions.names, posteriors(graphs, emissions))
     }
     for cut in found:
-        units, left_out = tier(cut, "mlvae"), tier(cut, "mlvae_left_out")
-        assert [(i.symbol, i.start, i.duration) for i in left_out] == [
+        units, deleted = tier(cut, "mlvae"), tier(cut, "mlvae_deleted")
+        assert [(i.symbol, i.start, i.duration) for i in deleted] == [
             (i.symbol, i.start, i.duration) for i in units
         ]
-        assert [i.score for i in left_out] == pytest.approx(expected[cut.id].deleted.tolist())
-        assert all(a.score <= b.score + 1e-6 for a, b in zip(left_out, units))
-        num_left_out += sum(item.symbol == NOTHING_HEARD for item in tier(cut, "mlvae_heard"))
-    assert num_left_out > 0
+        assert [i.score for i in deleted] == pytest.approx(expected[cut.id].deleted.tolist())
+        assert all(a.score <= b.score + 1e-6 for a, b in zip(deleted, units))
+        num_deleted += sum(item.symbol == DELETED for item in tier(cut, "mlvae_perceived"))
+    assert num_deleted > 0

@@ -8,13 +8,13 @@ from mlvae.tiers import with_tiers
 from tests.em.tiny import spoken_cuts
 
 
-def cut_of(units: str, heard: str):
+def cut_of(units: str, perceived: str):
     cut = next(iter(spoken_cuts(1)[0]))
     return with_tiers(
         cut,
         {
             name: [AlignmentItem(symbol, float(place), 1.0) for place, symbol in enumerate(symbols)]
-            for name, symbols in (("mlvae", units), ("mlvae_heard", heard))
+            for name, symbols in (("mlvae", units), ("mlvae_perceived", perceived))
         },
     )
 
@@ -33,12 +33,12 @@ def test_flagged_and_deleted_units_are_counted():
 
 
 @pytest.mark.parametrize(
-    "heard, warns",
+    "perceived, warns",
     [("bbb" + "a" * 12, False), ("bbbbb" + "a" * 10, False), ("b" * 6 + "a" * 9, True)],
 )
-def test_more_than_a_third_is_warned_of(heard, warns):
+def test_more_than_a_third_is_warned_of(perceived, warns):
     """Not of a fifth, nor of a third itself."""
-    warnings = count_flagged([cut_of("a" * 15, heard)]).warnings()
+    warnings = count_flagged([cut_of("a" * 15, perceived)]).warnings()
     assert len(warnings) == warns
     assert not warns or ("more than a third" in warnings[0] and "40.0 %" in warnings[0])
 

@@ -8,16 +8,16 @@ import torch
 from lhotse import CutSet
 
 from mlvae.em import Decoding
-from mlvae.em.targets import spoken_spans
+from mlvae.em.targets import variant_spans
 from mlvae.fsa import UnitSpan
 from mlvae.localize import localize
 from mlvae.pronunciations import (
-    by_place,
+    by_position,
     canonical_spans,
     cut_pronunciations,
     graph_units,
-    places_of_slots,
-    spoken_differs,
+    positions_of_slots,
+    variant_differs,
 )
 from mlvae.tiers import has_tier, tier, with_tiers, with_units
 from tests.em.test_estep import BOUNDARY, CORRECTNESS, NUM_UNITS, GivenFeatures, stand_in
@@ -50,7 +50,7 @@ def test_units_stay_a_list_where_every_word_has_one_unit():
     plain = make_cut("x", np.zeros((9, 3)), ["a", "b"])
     worded = cut_of("ab", "ab", ["a", "b"], {})
     assert graph_units([plain, worded], TABLE) == [[0, 1], [0, 1]]
-    assert places_of_slots(worded, TABLE) is None
+    assert positions_of_slots(worded, TABLE) is None
 
 
 def test_words_and_their_pronunciations_reach_the_compiler():
@@ -59,7 +59,7 @@ def test_words_and_their_pronunciations_reach_the_compiler():
     words = [[[0, 1], [1], [3, 1]], [[2]]]
     assert graph_units([cut, plain], TABLE) == [words, [[[0]]]]
     assert graph_units([cut], TABLE, {"x": [3, 3, 3]}) == [[[[3, 3]], [[3]]]]
-    assert places_of_slots(cut, TABLE) == [0, 1, 1, 0, 1, 2]
+    assert positions_of_slots(cut, TABLE) == [0, 1, 1, 0, 1, 2]
 
 
 def test_pronunciations_of_other_words_are_refused():
@@ -71,21 +71,21 @@ def test_pronunciations_of_other_words_are_refused():
         cut_pronunciations(cut, TABLE)
 
 
-def span(slot: int, unit: int, start: int, end: int, heard: int | None = None) -> UnitSpan:
-    heard = unit if heard is None else heard
-    return UnitSpan(0, unit, start, end, "unit", heard != unit, heard, 0.0, 0, slot)
+def span(slot: int, unit: int, start: int, end: int, perceived: int | None = None) -> UnitSpan:
+    perceived = unit if perceived is None else perceived
+    return UnitSpan(0, unit, start, end, "unit", perceived != unit, perceived, 0.0, 0, slot)
 
 
 def test_a_path_is_brought_to_the_canonical_units():
     # "abc", or "dc": the a goes, the b is a d.
     places, units = [0, 1, 2, 1, 2], [0, 1, 2]
-    as_written = [span(0, 0, 0, 3), span(1, 1, 3, 5, heard=3), span(2, 2, 5, 9)]
+    as_written = [span(0, 0, 0, 3), span(1, 1, 3, 5, perceived=3), span(2, 2, 5, 9)]
     assert canonical_spans(as_written, places, units) == [
         s._replace(position=i) for i, s in enumerate(as_written)
     ]
-    assert not spoken_differs(as_written, places, units)
-    other = [span(3, 3, 2, 5), span(4, 2, 5, 9, heard=0)]
-    assert spoken_differs(other, places, units)
+    assert not variant_differs(as_written, places, units)
+    other = [span(3, 3, 2, 5), span(4, 2, 5, 9, perceived=0)]
+    assert variant_differs(other, places, units)
     found = canonical_spans(other, places, units)
     assert [(s.unit, s.start, s.end, s.mispronounced, s.perceived) for s in found] == [
         (0, 2, 2, False, 0),
@@ -93,16 +93,16 @@ def test_a_path_is_brought_to_the_canonical_units():
         (2, 5, 9, True, 0),
     ]
     assert [s.slot for s in found] == [s.position for s in found] == [0, 1, 2]
-    # The canonical unit heard in the place of another pronunciation's is no error.
-    right = canonical_spans([span(3, 3, 2, 5, heard=1), other[1]], places, units)
+    # The canonical unit perceived in the place of another pronunciation's is no error.
+    right = canonical_spans([span(3, 3, 2, 5, perceived=1), other[1]], places, units)
     assert not right[1].mispronounced
-    left_out = span(4, 2, 5, 5, heard=-1)
-    assert canonical_spans([other[0], left_out], places, units)[2].mispronounced
+    deleted = span(4, 2, 5, 5, perceived=-1)
+    assert canonical_spans([other[0], deleted], places, units)[2].mispronounced
 
 
 def test_probabilities_are_added_up_over_pronunciations():
     values = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5])
-    assert by_place(values, [0, 1, 1, -1, 0], 3).tolist() == pytest.approx([0.6, 0.5, 0.0])
+    assert by_position(values, [0, 1, 1, -1, 0], 3).tolist() == pytest.approx([0.6, 0.5, 0.0])
 
 
 @pytest.mark.parametrize("topology", ["ml", "substitution"])
@@ -116,7 +116,7 @@ def test_another_pronunciation_is_as_right_as_the_first(topology):
         assert [item.symbol for item in tier(found, "mlvae")] == ["a", "b", "c"]
         flagged = [
             item.symbol != said.symbol
-            for item, said in zip(tier(found, "mlvae"), tier(found, "mlvae_heard"))
+            for item, said in zip(tier(found, "mlvae"), tier(found, "mlvae_perceived"))
         ]
         return found, flagged
 
@@ -128,15 +128,15 @@ def test_another_pronunciation_is_as_right_as_the_first(topology):
         assert max(item.score for item in tier(wrong, name)) > 0.9
         assert max(item.score for item in tier(right, name)) < 0.1
     assert [item.start for item in tier(right, "mlvae")] == pytest.approx([0, 0.05, 0.1])
-    assert not has_tier(wrong, "mlvae_spoken")
-    assert [item.symbol for item in tier(right, "mlvae_spoken")] == ["a", "d", "c"]
+    assert not has_tier(wrong, "mlvae_variant")
+    assert [item.symbol for item in tier(right, "mlvae_variant")] == ["a", "d", "c"]
 
     longer, flagged = located("adbc", {0: ["adb"]})
     assert flagged == [False, False, False]
     assert [(i.start, i.duration) for i in tier(longer, "mlvae")] == [
         pytest.approx(times) for times in [(0, 0.05), (0.1, 0.05), (0.15, 0.05)]
     ]
-    assert [item.symbol for item in tier(longer, "mlvae_spoken")] == ["a", "d", "b", "c"]
+    assert [item.symbol for item in tier(longer, "mlvae_variant")] == ["a", "d", "b", "c"]
 
     shorter, flagged = located("ac", {0: ["a"]})
     assert flagged == [False, False, False]
@@ -152,10 +152,12 @@ def test_training_learns_what_the_alignment_found_to_be_spoken():
         Decoding(),
         CPU,
     )
-    cut = with_tiers(found, {"fa": tier(found, "mlvae"), "fa_spoken": tier(found, "mlvae_spoken")})
-    assert [span.unit for span in spoken_spans(cut, "fa", TABLE)] == [0, 3, 1, 2]
-    cut.supervisions[0].alignment.pop("fa_spoken")
-    assert [span.unit for span in spoken_spans(cut, "fa", TABLE)] == [0, 1, 2]
+    cut = with_tiers(
+        found, {"fa": tier(found, "mlvae"), "fa_variant": tier(found, "mlvae_variant")}
+    )
+    assert [span.unit for span in variant_spans(cut, "fa", TABLE)] == [0, 3, 1, 2]
+    cut.supervisions[0].alignment.pop("fa_variant")
+    assert [span.unit for span in variant_spans(cut, "fa", TABLE)] == [0, 1, 2]
 
 
 def test_other_units_may_keep_their_words():

@@ -38,11 +38,11 @@ SUB = MlVaeSettings(
         TRAIN,
         topology="substitution",
         states_per_unit=2,
-        relabel_after=4,
+        pseudo_labels_after=4,
         decoding=Decoding(acoustic_scale=0.5),
     ),
     CalibrationConfig(scales=[0.1, 0.25, 0.6]),
-    edges="aligner",
+    boundaries="aligner",
 )
 CONFIG = RecipeConfig(
     align=AlignConfig(
@@ -134,7 +134,7 @@ def test_what_was_trained_is_read(cuts, trained):
     assert not torch.equal(system.model.log_confusion, uniform)
 
 
-def test_what_was_said_is_heard_and_where(trained):
+def test_what_was_said_is_perceived_and_where(trained):
     test, _ = spoken_cuts(30, seed=2)
     system = load_ml_vae(setup_of("ml-vae-sub", trained[0]), test)
     found, short = system.localize(test, dataset(), CPU)
@@ -146,9 +146,9 @@ def test_what_was_said_is_heard_and_where(trained):
         said = [TABLE.symbols[int(features[t, : len(TABLE)].argmax())] for t in middle]
         if len(set(said)) == 1:
             continue  # without its mean, a cut of one sound says nothing
-        for told, heard, symbol in zip(tier(cut, "mlvae"), tier(cut, "mlvae_heard"), said):
-            if told.symbol not in (symbol, heard.symbol):
-                hits.append(heard.symbol == symbol)
+        for told, perceived, symbol in zip(tier(cut, "mlvae"), tier(cut, "mlvae_perceived"), said):
+            if told.symbol not in (symbol, perceived.symbol):
+                hits.append(perceived.symbol == symbol)
         errors += [abs(a.start - b.start) for a, b in zip(tier(cut, "mlvae"), true)]
     assert len(hits) > 8
     assert sum(hits) / len(hits) > 0.9
@@ -181,7 +181,7 @@ def test_training_again_gives_the_same_and_does_not_repeat_the_training(
     folder, expected = trained
     again = tmp_path / "again"
     shutil.copytree(folder, again)
-    (again / "edges.safetensors").unlink()
+    (again / "boundaries.safetensors").unlink()
     monkeypatch.setattr(Trainer, "_iterate", lambda *_: pytest.fail("trained once more"))
     found = train("ml-vae-sub", cuts, again)
     for training in (found, dict(expected)):
@@ -196,7 +196,7 @@ def test_the_paper_has_neither_scale_nor_edges(cuts, tmp_path):
     training = train("ml-vae", cuts, tmp_path)
     assert training["acoustic_scale"] == 1.0
     assert "scale_log_loss" not in training
-    assert not (tmp_path / "edges.safetensors").exists()
+    assert not (tmp_path / "boundaries.safetensors").exists()
     system = load_ml_vae(setup_of("ml-vae", tmp_path), cuts[1])
     assert (system.topology, system.edges, system.decoding) == ("ml", None, Decoding())
     generator = num_parameters(system.model.generator)
@@ -210,10 +210,12 @@ def test_the_edges_of_another_run_do_not_outlive_it(cuts, trained, tmp_path, mon
     shutil.copytree(trained[0], folder)
     settings = replace(SUB, train=replace(SUB.train, iterations=1, learning_rate=1e-3))
     config = with_settings("ml-vae-sub", settings)
-    monkeypatch.setattr("mlvae.systems.train_edges", lambda *_: (_ for _ in ()).throw(MemoryError))
+    monkeypatch.setattr(
+        "mlvae.systems.train_boundary_aligner", lambda *_: (_ for _ in ()).throw(MemoryError)
+    )
     with pytest.raises(MemoryError):
         train("ml-vae-sub", cuts, folder, config)
-    with pytest.raises(ValueError, match="there is no model .*edges.safetensors"):
+    with pytest.raises(ValueError, match="there is no model .*boundaries.safetensors"):
         load_ml_vae(setup_of("ml-vae-sub", folder, config), cuts[1])
 
 
@@ -221,7 +223,7 @@ def test_what_is_missing_is_named(cuts, trained, tmp_path):
     with pytest.raises(ValueError, match=r"there is no model .*model.safetensors"):
         load_ml_vae(setup_of("ml-vae-sub", tmp_path), cuts[1])
     shutil.copy(trained[0] / "model.safetensors", tmp_path)
-    with pytest.raises(ValueError, match=r"there is no model .*edges.safetensors"):
+    with pytest.raises(ValueError, match=r"there is no model .*boundaries.safetensors"):
         load_ml_vae(setup_of("ml-vae-sub", tmp_path), cuts[1])
     with pytest.raises(ValueError, match=r"model.safetensors is not of this configuration"):
         load_ml_vae(setup_of("ml-vae", tmp_path), cuts[1])

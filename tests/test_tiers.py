@@ -45,12 +45,12 @@ def test_tier_gives_a_list_of_its_own():
 
 def test_scores_and_library_numbers_survive_a_manifest(tmp_path):
     items = [AlignmentItem("3", np.float32(0.5), torch.tensor(0.25), np.float64(0.125))]
-    new = with_tiers(make_cut(), {"mlvae": items, "mlvae_heard": [AlignmentItem("*", 0, 1)]})
+    new = with_tiers(make_cut(), {"mlvae": items, "mlvae_perceived": [AlignmentItem("*", 0, 1)]})
     path = tmp_path / "cuts.jsonl.gz"
     CutSet.from_cuts([new]).to_file(path)
     (read,) = CutSet.from_file(path)
     assert tier(read, "mlvae") == [AlignmentItem("3", 0.5, 0.25, 0.125)]
-    assert tier(read, "mlvae_heard") == [AlignmentItem("*", 0.0, 1.0, None)]
+    assert tier(read, "mlvae_perceived") == [AlignmentItem("*", 0.0, 1.0, None)]
 
 
 def test_errors_name_what_is_wrong():

@@ -13,7 +13,7 @@ from lhotse.cut import Cut
 from lhotse.supervision import AlignmentItem
 from rapidfuzz.distance import Levenshtein
 
-from mlvae.tiers import NOTHING_HEARD, with_tiers
+from mlvae.tiers import DELETED, with_tiers
 
 
 def pair_units(canonical: Sequence[str], recognised: Sequence[str]) -> list[tuple[int | None, int]]:
@@ -38,13 +38,13 @@ def pair_units(canonical: Sequence[str], recognised: Sequence[str]) -> list[tupl
 
 
 def with_comparison(cut: Cut, canonical: Sequence[str], recognised: Sequence[AlignmentItem]) -> Cut:
-    """Add the tiers ``mlvae`` and ``mlvae_heard`` of a baseline.
+    """Add the tiers ``mlvae`` and ``mlvae_perceived`` of a baseline.
 
     Both have one item a canonical unit, of equal times, and without score:
 
     * a unit that was recognised, as itself or as another, has the span of what was recognised;
     * one that was not has no length, lies where it would have been (at the start of the recognised
-      unit that follows), and ``mlvae_heard`` says ``-``: it is flagged, and its IoU is 0;
+      unit that follows), and ``mlvae_perceived`` says ``-``: it is flagged, and its IoU is 0;
     * the time of a recognised unit that was inserted belongs to no canonical unit: it is left out
       of the tiers, as silence is, so that they have a gap there.
 
@@ -53,17 +53,17 @@ def with_comparison(cut: Cut, canonical: Sequence[str], recognised: Sequence[Ali
         canonical: its canonical units.
         recognised: the units that were recognised in it, in order, with their times in seconds.
     """
-    heard_symbols = [item.symbol for item in recognised]
+    perceived_symbols = [item.symbol for item in recognised]
     end = recognised[-1].end if recognised else 0.0
-    units, heard = [], []
-    for symbol, (index, before) in zip(canonical, pair_units(canonical, heard_symbols)):
+    units, perceived = [], []
+    for symbol, (index, before) in zip(canonical, pair_units(canonical, perceived_symbols)):
         if index is None:
-            start, duration, said = end, 0.0, NOTHING_HEARD
+            start, duration, said = end, 0.0, DELETED
             if before < len(recognised):
                 start = recognised[before].start
         else:
             found = recognised[index]
             start, duration, said = found.start, found.duration, found.symbol
         units.append(AlignmentItem(symbol, start, duration, None))
-        heard.append(AlignmentItem(said, start, duration, None))
-    return with_tiers(cut, {"mlvae": units, "mlvae_heard": heard})
+        perceived.append(AlignmentItem(said, start, duration, None))
+    return with_tiers(cut, {"mlvae": units, "mlvae_perceived": perceived})

@@ -66,7 +66,7 @@ class TwoPassFa:
     def localize(
         self, cuts: CutSet, dataset: UnitDataset, passes: Passes | None = None
     ) -> tuple[CutSet, list[str]]:
-        """Add the tiers ``mlvae`` and ``mlvae_heard``.
+        """Add the tiers ``mlvae`` and ``mlvae_perceived``.
 
         Args:
             cuts: cuts with features and canonical units.

@@ -20,7 +20,7 @@ from lhotse.supervision import AlignmentItem
 from mlvae.baselines.compare import with_comparison
 from mlvae.baselines.ctc import greedy_spans, segment_times
 from mlvae.baselines.wav2vec import SAMPLING_RATE, Wav2VecCtc, architecture, torchaudio_name
-from mlvae.bounds import Count, CountOrNone, LearningRate, Settings, Share, Weight
+from mlvae.bounds import Count, CountOrNone, Fraction, LearningRate, Settings, Weight
 from mlvae.data.audio import read_cut
 from mlvae.data.checks import source_name
 from mlvae.data.units import UnitTable, canonical_units
@@ -63,8 +63,8 @@ class W2vCtcConfig(Settings):
     output_learning_rate: LearningRate = 1e-3
     warmup_steps: CountOrNone = 200
     frozen_layers: CountOrNone = 0
-    dropout: Share = 0.1
-    layer_drop: Share = 0.05
+    dropout: Fraction = 0.1
+    layer_drop: Fraction = 0.05
     gradient_clip: Weight = 1.0
     margin: Weight = 0.5
 
@@ -150,7 +150,7 @@ class W2vCtc:
         return items
 
     def localize(self, cuts: CutSet, passes: Passes | None = None) -> tuple[CutSet, list[str]]:
-        """Add the tiers ``mlvae`` and ``mlvae_heard``.
+        """Add the tiers ``mlvae`` and ``mlvae_perceived``.
 
         Args:
             cuts: cuts with audio and canonical units.

@@ -2,7 +2,7 @@
 
 The folder has ``train``, ``valid`` and ``test``, each with pairs of a mono recording (``NAME.wav``,
 ``NAME.FLAC``, ...) and ``NAME.txt`` in UTF-8; in subfolders, too. The path below ``train``,
-``valid`` or ``test`` is the name of a recording, and names differ. There is no truth.
+``valid`` or ``test`` is the name of a recording, and names differ. There is no reference.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def prepare_own(
             to stop, or a part has no recording to use.
         OSError: something cannot be written.
     """
-    outputs = corpus_files(data_dir, with_truth=False)
+    outputs = corpus_files(data_dir, with_reference=False)
     check_apart(corpus_dir, *outputs)
     with stage_folder("0 prepare", data_dir, outputs):
         report = StageReport(stage="0 prepare", folder=data_dir)

@@ -19,14 +19,14 @@ from lhotse import MonoCut, Recording, SupervisionSegment
 from lhotse.cut import Cut
 
 from mlvae.made import MAX_NAME
-from mlvae.tiers import NOTHING_HEARD, UNKNOWN_HEARD, units_of_words
+from mlvae.tiers import DELETED, UNKNOWN, units_of_words
 
 #: Longest id in bytes. Files are named by :func:`mlvae.made.path_of_id`, which has room for more.
 LONGEST_ID = MAX_NAME
 #: Symbols with a meaning of their own, in tiers and in the unit tables that k2 and Kaldi read.
 RESERVED = {
-    UNKNOWN_HEARD: "it stands for an unknown unit",
-    NOTHING_HEARD: "it stands for a unit that was left out",
+    UNKNOWN: "it stands for an unknown unit",
+    DELETED: "it stands for a unit that was left out",
     "<eps>": "it stands for the empty symbol",
 }
 _NAMED = 3

@@ -207,17 +207,17 @@ def recording_cut(recording: Recording, custom: dict[str, Any], **spoken: str) -
     )
 
 
-def corpus_files(data_dir: Path, with_truth: bool = True) -> list[Path]:
+def corpus_files(data_dir: Path, with_reference: bool = True) -> list[Path]:
     """The files of a corpus after stage 0, in the order in which they are written."""
     files = [data_dir / "manifests" / f"cuts_{split}.jsonl.gz" for split in SPLITS]
-    return [*files, *([data_dir / "truth.jsonl.gz"] * with_truth), data_dir / "corpus.json"]
+    return [*files, *([data_dir / "reference.jsonl.gz"] * with_reference), data_dir / "corpus.json"]
 
 
 def write_corpus(
     data_dir: Path,
     cuts: Mapping[str, Iterable[MonoCut]],
     about: dict[str, Any],
-    truth: Iterable[SupervisionSegment] | None = None,
+    reference: Iterable[SupervisionSegment] | None = None,
 ) -> None:
     """Write what stage 0 leaves for the others, see docs/formats.md; ``corpus.json`` comes last.
 
@@ -228,17 +228,17 @@ def write_corpus(
         data_dir: the corpus folder.
         cuts: by split of `SPLITS`.
         about: content of ``corpus.json``.
-        truth: of all splits; None: nothing is known, and no truth is touched.
+        reference: of all splits; None: nothing is known, and no reference is touched.
 
     Raises:
         InTheWayError: something that was not made here is in the way.
         WriteError: something cannot be written.
     """
-    files = corpus_files(data_dir, truth is not None)
+    files = corpus_files(data_dir, reference is not None)
     for path in reversed(files):
         remove_made(path)
     for path, split in zip(files, SPLITS):
         write_manifest(path, cuts[split])
-    if truth is not None:
-        write_manifest(files[-2], truth)
+    if reference is not None:
+        write_manifest(files[-2], reference)
     write_json(files[-1], about)

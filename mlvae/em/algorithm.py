@@ -15,7 +15,7 @@ from mlvae.em.estep import EStep, search_compiler
 from mlvae.em.passes import Passes
 from mlvae.em.settings import TrainConfig
 from mlvae.em.statistics import boundary_prior, log_prior
-from mlvae.em.targets import spoken_spans
+from mlvae.em.targets import variant_spans
 from mlvae.fsa import MlFsaCompiler
 from mlvae.nn import MlVae
 
@@ -60,7 +60,7 @@ class Algorithm(ABC):
         self.dataset = dataset
         self.config = config
         self.device = device
-        self.aligned = {cut.id: spoken_spans(cut, "fa", dataset.table) for cut in cuts}
+        self.aligned = {cut.id: variant_spans(cut, "fa", dataset.table) for cut in cuts}
         self.set_prior(self.aligned)
         self.boundary_prior = boundary_prior(cuts, self.aligned, config.boundary_prior_strength)
         self.passes = Passes(together=True)

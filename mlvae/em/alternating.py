@@ -32,9 +32,9 @@ class Alternating(Algorithm):
     One iteration: an epoch of the phoneme estimator towards the aligned canonical units (or more,
     ``estimator_epochs``), an epoch of the boundary detector towards the aligned boundaries, the
     E-step over the whole training set, and an epoch of the speech generator towards the E-step's
-    correctness. The pseudo labels B-bar and c-tilde come from the tier ``fa``; no truth is read.
-    With boundaries that the E-step found in the place of B-bar, the boundary detector's epoch comes
-    after the E-step.
+    correctness. The pseudo labels B-bar and c-tilde come from the tier ``fa``; no reference is
+    read. With boundaries that the E-step found in the place of B-bar, the boundary detector's epoch
+    comes after the E-step.
 
     The four parts are methods: a variant replaces one of them and adds its own modules and
     learners.
@@ -76,11 +76,11 @@ class Alternating(Algorithm):
         if not aligned:
             scalars.update(self.train_boundary(3 * iteration + 1, assignments.spans))
         scalars.update(self.train_generator(3 * iteration + 2, assignments))
-        relabels = 0 < self.config.relabel_after <= iteration + 1
-        if relabels or 0 < self.config.estimate_after <= iteration + 1:
-            if relabels:
-                scalars["changed_units"] = self.relabel(assignments)
-            self.estimate(self.targets if relabels else assignments.spans)
+        pseudo = 0 < self.config.pseudo_labels_after <= iteration + 1
+        if pseudo or 0 < self.config.estimate_after <= iteration + 1:
+            if pseudo:
+                scalars["changed_units"] = self.update_pseudo_labels(assignments)
+            self.estimate(self.targets if pseudo else assignments.spans)
         scalars["changed_frames"] = changed_frames(self.assigned, assignments.spans)
         self.assigned = {**self.assigned, **assignments.spans}
         scalars["path_score/train"] = assignments.score
@@ -126,8 +126,8 @@ class Alternating(Algorithm):
         batches = self.batches.epoch(epoch, assignments.spans, "generator", means)
         return generator_epoch(self.learners["generator"], self.model, batches, self.config, means)
 
-    def relabel(self, assignments: EStepResult) -> float:
-        """Take over what was heard as targets; return the share of units that changed."""
+    def update_pseudo_labels(self, assignments: EStepResult) -> float:
+        """Take over what was perceived as targets; return the share of units that changed."""
         before = self.targets
         self.targets = {cut_id: before[cut_id] for cut_id in before}
         self.targets.update(assignments.spans)
@@ -146,7 +146,7 @@ class Alternating(Algorithm):
         correctness, confusion = estimate_confusions(
             spans,
             self.model.num_units,
-            # A unit that was no competitor could not be heard; this lets it become one.
+            # A unit that was no competitor could not be perceived; this lets it become one.
             log_prior=self.acoustic_confusions() if limited else None,
         )
         self.model.log_correctness.copy_(correctness)

@@ -71,7 +71,7 @@ def acoustic_confusions(
 ) -> torch.Tensor:
     """What the phoneme estimator takes the frames of each unit for, where not for the unit itself.
 
-    It ranks competitors before any has been heard.
+    It ranks competitors before any has been perceived.
 
     Args:
         model: whose estimator is asked.

@@ -214,13 +214,13 @@ def average(values: Mapping[str, float]) -> dict[str, float]:
     return means
 
 
-def own_share(items: Sequence[T]) -> list[T]:
+def shard(items: Sequence[T]) -> list[T]:
     """Every N-th item, another one in each of N processes."""
     return list(items[rank() :: world_size()])
 
 
-def interleave(shares: Sequence[Sequence[T]]) -> list[T]:
-    """Put together in the first order what :func:`own_share` dealt out, shares by rank."""
+def merge_shards(shares: Sequence[Sequence[T]]) -> list[T]:
+    """Put together in the first order what :func:`shard` dealt out, shares by rank."""
     longest = max(len(share) for share in shares)
     return [share[index] for index in range(longest) for share in shares if index < len(share)]
 

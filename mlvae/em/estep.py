@@ -245,7 +245,7 @@ class EStep:
         self.shared = shared
         self.cuts = list(make_sampler(cuts, max_frames, shuffle=False))
         if shared:
-            self.cuts = distributed.own_share(self.cuts)
+            self.cuts = distributed.shard(self.cuts)
         self.other_units = units
         self.units = [graph_units(batch, dataset.table, units) for batch in self.cuts]
         self.use(compiler)
@@ -314,7 +314,7 @@ class EStep:
         for batch in self.batches:
             paths[batch.number].update((cut.id, found.value[cut.id]) for cut in batch.cuts)
         if self.shared:
-            paths = distributed.interleave(distributed.gather(paths))
+            paths = distributed.merge_shards(distributed.gather(paths))
         spans: dict[str, list[UnitSpan]] = {}
         total, num_frames, num_units, num_flagged = 0.0, 0, 0, 0
         for name, found in (item for batch in paths for item in batch.items() if item[1]):

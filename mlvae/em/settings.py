@@ -9,12 +9,12 @@ from mlvae.bounds import (
     Count,
     CountOrNone,
     Depth,
+    Fraction,
     LearningRate,
     Part,
     Positive,
     Rate,
     Settings,
-    Share,
     Size,
     Weight,
 )
@@ -83,16 +83,16 @@ class TrainConfig(Settings):
         selection: what chooses the iteration that is kept: ``corrupted_f1``, how well corrupted
             units are found, or ``path_score``, the best paths' mean score a frame on the validation
             part as it is. Units are corrupted evenly: that tells nothing of an error which many
-            make of the same unit, such as relabelling is to find.
+            make of the same unit, such as pseudo-labelling is to find.
         decoding: how posteriors become scores, in training and afterwards.
         topology: of the E-step: ``ml`` (the paper), ``substitution``, or ``separate`` (boundaries
             by the single-path acceptor, then correctness a segment: the paper's third ablation).
         states_per_unit: states that the estimator tells apart in a unit.
-        relabel_after: after this many iterations the estimator's targets are what the E-step heard
-            instead of the canonical units, and the rate of mispronunciations and the confusion
-            table are re-estimated from it; 0 for never (the paper).
+        pseudo_labels_after: after this many iterations the estimator's targets are what the E-step
+            perceived instead of the canonical units, and the rate of mispronunciations and the
+            confusion table are re-estimated from it; 0 for never (the paper).
         estimate_after: after this many iterations the rate and the table are re-estimated in every
-            iteration, also before relabelling; 0 for when relabelling.
+            iteration, also before pseudo-labelling; 0 for when pseudo-labelling.
         reinforce: of algorithm ``reinforce``.
         joint: of algorithm ``joint``.
         label_smoothing: share of a target's probability that is spread over all outputs.
@@ -117,11 +117,11 @@ class TrainConfig(Settings):
     decoding: Decoding = field(default_factory=Decoding)
     topology: TopologyName = "ml"
     states_per_unit: Depth = 1
-    relabel_after: CountOrNone = 0
+    pseudo_labels_after: CountOrNone = 0
     estimate_after: CountOrNone = 0
     reinforce: ReinforceConfig = field(default_factory=ReinforceConfig)
     joint: JointConfig = field(default_factory=JointConfig)
-    label_smoothing: Share = 0.0
+    label_smoothing: Fraction = 0.0
     precision: Literal["float32", "float16", "bfloat16"] = "float32"
 
     def __post_init__(self) -> None:
@@ -130,14 +130,14 @@ class TrainConfig(Settings):
             raise ValueError("algorithm joint has no E-step: its boundary_target is aligned")
         if self.algorithm == "joint" and self.estimator_epochs > 1:
             raise ValueError("algorithm joint trains all modules together: estimator_epochs is 1")
-        for name in ("relabel_after", "estimate_after"):
+        for name in ("pseudo_labels_after", "estimate_after"):
             if getattr(self, name) and self.topology not in COMPETING:
                 raise ValueError(f"{name} goes with topology {COMPETING[0]}, not {self.topology!r}")
         if self.decoding.deletions and self.topology == "separate":
             raise ValueError("topology separate has no deletions: they go with the others")
         if self.decoding.competitors and self.topology not in COMPETING:
             raise ValueError(f"competitors go with topology {COMPETING[0]}, not {self.topology!r}")
-        if self.algorithm == "joint" and (self.relabel_after or self.estimate_after):
-            raise ValueError("algorithm joint has no E-step: nothing can be relabelled")
+        if self.algorithm == "joint" and (self.pseudo_labels_after or self.estimate_after):
+            raise ValueError("algorithm joint has no E-step: nothing can be pseudo-labelled")
         if self.algorithm == "joint" and self.decoding.competitors:
             raise ValueError("algorithm joint has no E-step to rank competitors by")

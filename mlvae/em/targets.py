@@ -49,8 +49,8 @@ def frame_targets(
 ) -> FrameTargets:
     """Write spans out by frame.
 
-    A span stands for the unit that was heard, or, where that is not known, for the canonical one,
-    as the paper trains its estimator. States divide a span evenly.
+    A span stands for the unit that was perceived, or, where that is not known, for the canonical
+    one, as the paper trains its estimator. States divide a span evenly.
 
     Args:
         spans: spans of each utterance, units in order; frames outside units are silence.
@@ -76,10 +76,10 @@ def frame_targets(
             if span.kind != "unit" or span.end == span.start:
                 continue
             length = span.end - span.start
-            heard = span.unit if span.perceived < 0 else span.perceived
-            unit[row, span.start : span.end] = heard
+            perceived = span.unit if span.perceived < 0 else span.perceived
+            unit[row, span.start : span.end] = perceived
             state = torch.arange(length) * states_per_unit // length
-            column[row, span.start : span.end] = heard * states_per_unit + state
+            column[row, span.start : span.end] = perceived * states_per_unit + state
             boundary[row, span.start] = 1.0
             if span.mispronounced:
                 mispronounced[row, span.start : span.end] = 1.0
@@ -100,19 +100,19 @@ def unpack_spans(table: torch.Tensor, cut_ids: Sequence[str]) -> dict[str, list[
     """What :func:`pack_spans` packed, scores left out."""
     spans: dict[str, list[UnitSpan]] = {cut_id: [] for cut_id in cut_ids}
     num_units = dict.fromkeys(cut_ids, 0)
-    for index, unit, start, end, kind_id, heard in table.tolist():
+    for index, unit, start, end, kind_id, perceived in table.tolist():
         mine, kind = spans[cut_ids[index]], KIND_NAMES[kind_id]
-        wrong = kind == "unit" and heard != unit
+        wrong = kind == "unit" and perceived != unit
         place = num_units[cut_ids[index]] if kind == "unit" else -1
         num_units[cut_ids[index]] += kind == "unit"
-        mine.append(UnitSpan(place, unit, start, end, kind, wrong, heard, 0.0, place, place))
+        mine.append(UnitSpan(place, unit, start, end, kind, wrong, perceived, 0.0, place, place))
     return spans
 
 
 def changed_frames(
     before: Mapping[str, Sequence[UnitSpan]], after: Mapping[str, Sequence[UnitSpan]]
 ) -> float:
-    """Share of the frames that are given to another unit than before, or judged otherwise.
+    """Fraction of the frames that are given to another unit than before, or judged otherwise.
 
     Args:
         before: spans by cut id, at least those of ``after``; frames outside are of no unit.
@@ -172,7 +172,7 @@ def spans_of_tier(cut: Cut, name: str, unit_ids: Sequence[int]) -> list[UnitSpan
     return spans
 
 
-def spoken_spans(cut: Cut, name: str, table: UnitTable) -> list[UnitSpan]:
+def variant_spans(cut: Cut, name: str, table: UnitTable) -> list[UnitSpan]:
     """Read what a tier of canonical units found to be spoken, as spans.
 
     Args:
@@ -184,7 +184,7 @@ def spoken_spans(cut: Cut, name: str, table: UnitTable) -> list[UnitSpan]:
     Raises:
         ValueError: as :func:`spans_of_tier`, or a unit is not in the table.
     """
-    spoken = f"{name}_spoken"
+    spoken = f"{name}_variant"
     if has_tier(cut, spoken):
         symbols = [item.symbol for item in tier(cut, spoken)]
         return spans_of_tier(cut, spoken, table.ids(symbols, cut.id))

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mlvae.bounds import Context, Depth, Settings, Share, Size
+from mlvae.bounds import Context, Depth, Fraction, Settings, Size
 from mlvae.nn.layers import frame_mask
 
 
@@ -26,7 +26,7 @@ class ConvolutionConfig(Settings):
     channels: Size = 64
     kernel_size: Context = 5
     dilations: list[Depth] = field(default_factory=lambda: [1, 2, 4])
-    dropout: Share = 0.3
+    dropout: Fraction = 0.3
 
     def __post_init__(self) -> None:
         super().__post_init__()

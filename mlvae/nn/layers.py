@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from mlvae.bounds import Depth, Settings, Share, Size
+from mlvae.bounds import Depth, Fraction, Settings, Size
 
 
 class PaddedLSTM(nn.Module):
@@ -100,7 +100,7 @@ class RecurrentConfig(Settings):
     lstm_size: Size = 512
     bidirectional: bool = False
     fc_size: Size = 128
-    dropout: Share = 0.0
+    dropout: Fraction = 0.0
 
 
 class RecurrentTrunk(nn.Module):

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mlvae.bounds import Context, Depth, Settings, Share, Size
+from mlvae.bounds import Context, Depth, Fraction, Settings, Size
 from mlvae.nn.normalize import FeatureScale
 
 
@@ -26,7 +26,7 @@ class NarrowAcousticModelConfig(Settings):
     states_per_unit: Depth = 3
     context: Context = 1
     hidden_size: Size = 128
-    dropout: Share = 0.2
+    dropout: Fraction = 0.2
 
 
 class NarrowAcousticModel(nn.Module):

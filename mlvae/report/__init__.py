@@ -1,1 +1,1 @@
-"""Views of an answer for people: TextGrid files and a picture."""
+"""Views of a hypothesis for people: TextGrid files and a picture."""

@@ -63,7 +63,7 @@ def write_textgrids(cuts: CutSet, folder: Path, tiers: Sequence[str]) -> dict[st
             else:
                 changed.append(path)
     if changed:
-        log(f"{len(changed)} changed TextGrids of cuts without an answer stay, as {changed[0]}")
+        log(f"{len(changed)} changed TextGrids of cuts without a hypothesis stay, as {changed[0]}")
     reasons = {}
     for cut in cuts:
         try:

@@ -1,1 +1,1 @@
-"""Scoring: from the tiers of an experiment and the truth of a corpus to a table."""
+"""Scoring: from the tiers of an experiment and the reference of a corpus to a table."""

@@ -1,12 +1,12 @@
-"""Is P(mispronounced) what it says? Calibration error, Brier score and the reliability curve.
+"""Calibration of P(mispronounced): calibration error, Brier score and the reliability curve.
 
-All functions take the probabilities of N units and whether each was mispronounced. Bins hold
-equally many units (equal mass): with bins of equal width nearly all units would share the first and
-the last one, and the bins between would be noise. Units of the same probability stay together, in
-the bin where the middle of them belongs; where many share one, bins are uneven, and fewer.
+Bins hold equally many units (equal mass): with bins of equal width nearly all units would be in the
+first and the last one, and the bins between would be noise. Units of the same probability stay
+together, in the bin where the middle of them belongs; where many have one, bins are uneven, and
+fewer.
 
-Even a perfectly calibrated system has a calibration error above 0, because the share of a bin of n
-units varies by about sqrt(p (1 - p) / n).
+Even a perfectly calibrated system has a calibration error above 0, because the fraction of a bin of
+n units varies by about sqrt(p (1 - p) / n).
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ MIN_UNITS_PER_BIN = 20
 
 @dataclass(frozen=True)
 class ReliabilityCurve:
-    """What was said and what was true in B bins of units, in the order of their probability.
+    """B bins of units, in the order of their probability.
 
     Attributes:
         probability: (B,) float64, mean P(mispronounced) of the bin's units.
-        share: (B,) float64, share of them that was mispronounced.
-        low: (B,) float64, lower end of the share's interval.
+        fraction: (B,) float64, fraction of them that was mispronounced.
+        low: (B,) float64, lower end of the fraction's interval (Wilson's, as if units were
+            independent of each other).
         high: (B,) float64, upper end.
         num_units: (B,) int64, number of units, at least 1.
     """
 
     probability: np.ndarray
-    share: np.ndarray
+    fraction: np.ndarray
     low: np.ndarray
     high: np.ndarray
     num_units: np.ndarray
@@ -41,15 +42,15 @@ class ReliabilityCurve:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The figures of one system's probabilities.
+    """Metrics of one system's probabilities.
 
     Attributes:
-        brier_score: Mean squared distance of probability and truth, 0..1, lower is better.
-        brier_skill: How much of the base rate's Brier score is gone: 1 is perfect, 0 is worth as
-            much as saying the base rate of every unit, below 0 is worse. None where all units or
-            none are mispronounced.
-        expected_calibration_error: Mean distance of said and true share, 0..1.
-        base_rate: Share of the units that was mispronounced.
+        brier_score: Mean squared distance of probability and reference (1 or 0), lower is better.
+        brier_skill: 1 - Brier score / Brier score of the base rate: 1 is perfect, 0 as good as the
+            base rate for every unit, below 0 worse. None where all units or none are mispronounced.
+        expected_calibration_error: Mean over units of the distance between the mean probability
+            and the fraction of mispronounced units of their bin, 0..1.
+        base_rate: Fraction of the units that was mispronounced.
         num_units: Number of units.
     """
 
@@ -60,92 +61,56 @@ class Calibration:
     num_units: int
 
 
-def calibration(probability: np.ndarray, positive: np.ndarray) -> Calibration:
-    """Compute all figures.
+def calibration(
+    probability: np.ndarray, positive: np.ndarray, num_bins: int | None = None
+) -> Calibration:
+    """Compute all metrics.
 
     Args:
         probability: (N,) float64 in 0..1, P(mispronounced).
-        positive: (N,) bool, mispronounced according to the truth.
+        positive: (N,) bool, mispronounced according to the reference.
+        num_bins: Number of bins, see ``equal_mass_bins``.
 
     Raises:
-        ValueError: The shapes differ, there is no unit, or a probability is outside 0..1.
+        ValueError: The shapes differ, there is no unit, a probability is outside 0..1, or
+            ``num_bins`` is below 1.
     """
+    curve = reliability_curve(probability, positive, num_bins)
+    distance = np.abs(curve.probability - curve.fraction)
+    brier = float(np.mean((probability - positive) ** 2))
+    base_rate = np.mean(positive)
+    constant = base_rate in (0.0, 1.0)
     return Calibration(
-        brier_score=brier_score(probability, positive),
-        brier_skill=brier_skill(probability, positive),
-        expected_calibration_error=expected_calibration_error(probability, positive),
-        base_rate=float(np.mean(positive)),
+        brier_score=brier,
+        brier_skill=None if constant else 1 - brier / float(base_rate * (1 - base_rate)),
+        expected_calibration_error=float(np.average(distance, weights=curve.num_units)),
+        base_rate=float(base_rate),
         num_units=len(positive),
     )
 
 
-def brier_score(probability: np.ndarray, positive: np.ndarray) -> float:
-    """Mean of (P - truth) squared; arguments and errors are those of ``calibration``."""
-    _check(probability, positive)
-    return float(np.mean((probability - positive) ** 2))
-
-
-def brier_skill(probability: np.ndarray, positive: np.ndarray) -> float | None:
-    """1 - Brier score / Brier score of the base rate; arguments as for ``calibration``.
-
-    Returns:
-        At most 1; None where all units or none are mispronounced, so that the base rate is perfect.
-    """
-    _check(probability, positive)
-    base_rate = np.mean(positive)
-    if base_rate in (0.0, 1.0):
-        return None
-    return 1 - brier_score(probability, positive) / float(base_rate * (1 - base_rate))
-
-
-def expected_calibration_error(
-    probability: np.ndarray, positive: np.ndarray, num_bins: int | None = None
-) -> float:
-    """Mean over units of the distance between said and true share of their bin.
-
-    Args:
-        probability: (N,) float64 in 0..1, P(mispronounced).
-        positive: (N,) bool, mispronounced according to the truth.
-        num_bins: Number of bins, see ``equal_mass_bins``.
-
-    Raises:
-        ValueError: As for ``calibration``.
-    """
-    curve = reliability_curve(probability, positive, num_bins)
-    distance = np.abs(curve.probability - curve.share)
-    return float(np.average(distance, weights=curve.num_units))
-
-
 def reliability_curve(
-    probability: np.ndarray,
-    positive: np.ndarray,
-    num_bins: int | None = None,
-    level: float = 0.95,
+    probability: np.ndarray, positive: np.ndarray, num_bins: int | None = None
 ) -> ReliabilityCurve:
-    """Compute the points of the curve with Wilson's intervals.
-
-    The intervals take the units as independent of each other.
-
-    Args:
-        probability: (N,) float64 in 0..1, P(mispronounced).
-        positive: (N,) bool, mispronounced according to the truth.
-        num_bins: Number of bins, see ``equal_mass_bins``.
-        level: Share of the cases that an interval is to hold.
-
-    Raises:
-        ValueError: As for ``calibration``.
-    """
-    _check(probability, positive)
+    """Compute the points of the curve with 95 % intervals; arguments as for ``calibration``."""
+    if probability.shape != positive.shape or probability.ndim != 1:
+        raise ValueError(
+            f"expected two arrays of one shape (N,), got {probability.shape}, {positive.shape}"
+        )
+    if len(probability) == 0:
+        raise ValueError("there is no unit")
+    if not ((probability >= 0) & (probability <= 1)).all():
+        raise ValueError("a probability lies outside 0..1")
     bins = equal_mass_bins(probability, num_bins)
     num_units = np.bincount(bins)
     num_positive = np.bincount(bins, weights=positive).astype(np.int64)
     ends = [
-        binomtest(int(hits), int(units)).proportion_ci(level, method="wilson")
+        binomtest(int(hits), int(units)).proportion_ci(0.95, method="wilson")
         for hits, units in zip(num_positive, num_units)
     ]
     return ReliabilityCurve(
         probability=np.bincount(bins, weights=probability) / num_units,
-        share=num_positive / num_units,
+        fraction=num_positive / num_units,
         low=np.array([interval.low for interval in ends]),
         high=np.array([interval.high for interval in ends]),
         num_units=num_units,
@@ -175,14 +140,3 @@ def equal_mass_bins(probability: np.ndarray, num_bins: int | None = None) -> np.
     twice_middle = 2 * np.cumsum(sizes) - sizes
     bins = twice_middle * num_bins // (2 * len(probability))
     return np.unique(bins[group.reshape(-1)], return_inverse=True)[1].reshape(-1)
-
-
-def _check(probability: np.ndarray, positive: np.ndarray) -> None:
-    if probability.shape != positive.shape or probability.ndim != 1:
-        raise ValueError(
-            f"expected two arrays of one shape (N,), got {probability.shape}, {positive.shape}"
-        )
-    if len(probability) == 0:
-        raise ValueError("there is no unit")
-    if not ((probability >= 0) & (probability <= 1)).all():
-        raise ValueError("a probability lies outside 0..1")

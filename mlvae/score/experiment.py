@@ -1,4 +1,4 @@
-"""Stage 6 as a function: score the answers of one experiment folder and write what is shown of it.
+"""Stage 6 as a function: score the hypotheses of an experiment folder, and write tables and plots.
 
 Example:
     >>> systems = load_config(Path("recipes/audiomnist/conf/small.yaml")).systems.values()
@@ -9,40 +9,49 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
 import numpy as np
+from lhotse import MonoCut
+from lhotse.supervision import AlignmentItem
 
 import mlvae
-from mlvae.config import System
-from mlvae.data.dataset import FeaturesError
+from mlvae.config import System, flag_all_label
+from mlvae.data.dataset import FeaturesError, load_cuts
 from mlvae.plausibility import FlaggedUnits, count_flagged, training_warnings
-from mlvae.report import learning
-from mlvae.report.learning import write_learning_curves
-from mlvae.report.reliability import Panel, draw_reliability
-from mlvae.score.answers import known_probabilities
-from mlvae.score.calibration import reliability_curve
-from mlvae.score.details import details_of, format_details
-from mlvae.score.evaluation import Evaluation, evaluate
-from mlvae.score.example import check_example, draw_example
-from mlvae.score.systems import (
-    compared_rows,
-    find_systems,
-    find_unavailable,
-    other_seeds,
-    read_answers,
-    read_cuts,
-    training_path,
+from mlvae.report.plots import (
+    LEARNING_CURVES,
+    Panel,
+    draw_reliability,
+    draw_utterance,
+    write_learning_curves,
 )
-from mlvae.score.table import format_table, heading
-from mlvae.score.truth import read_truth
-from mlvae.score.words import word_cuts, word_figures
+from mlvae.score.calibration import reliability_curve
+from mlvae.score.hypotheses import (
+    Evaluation,
+    Hypothesis,
+    evaluate,
+    flag_all_hypothesis,
+    known_probabilities,
+    oracle_hypothesis,
+    threshold_hypothesis,
+    tier_hypothesis,
+)
+from mlvae.score.reference import Reference, read_reference
+from mlvae.score.tables import details_of, format_details, format_table, heading, title_of
+from mlvae.score.words import word_cuts, word_metrics
 from mlvae.stage import StageReport, atomic_path, log, stage_folder
 from mlvae.systems import KINDS
+from mlvae.tiers import has_tier, tier
 
 STAGE = "6 score"
+CUTS = "cuts_test.jsonl.gz"
+TRAINING = "training.json"
+THRESHOLD = 0.5
+MIN_UNITS = 5  # of the utterance that is drawn
 #: What is written to the folder of an experiment.
 MADE = ("results.json", "table.txt", "details.txt", "utterance.png", "reliability.png")
 
@@ -56,41 +65,41 @@ def score_experiment(
     cluster: str = "recording",
     utterance: str | None = None,
 ) -> int:
-    """Write ``results.json``, ``table.txt`` and pictures of an experiment, and print the table.
+    """Write ``results.json``, ``table.txt`` and plots of an experiment, and print the table.
 
-    Of a corpus with annotators there is ``details.txt`` as well: figures by error type, of times,
-    by word and by unit. Where units are BPE tokens, all figures are of words.
+    Of a corpus with annotators there is ``details.txt`` as well: metrics by error type, of times,
+    by word and by unit. Where units are BPE tokens, all metrics are of words.
 
-    The pictures are ``utterance.png``, unless no utterance has an answer of all systems,
+    The plots are ``utterance.png``, unless no utterance has a hypothesis of all systems,
     ``reliability.png``, unless no system gives P(mispronounced), and ``learning_curves.png`` in the
     folder of each system whose training left a history.
 
     Args:
-        data_dir: Folder of the corpus, with ``corpus.json`` and ``truth.jsonl.gz``.
+        data_dir: Folder of the corpus, with ``corpus.json`` and ``reference.jsonl.gz``.
         exp_dir: Folder of the experiment, with a folder for each system.
         declared: The systems of the configuration, in the order of the rows.
         seed: Seed of the intervals, recorded as the seed of the run.
         num_resamples: Number of resamples for the intervals.
         cluster: What intervals are over: ``"recording"`` or ``"speaker"``.
-        utterance: Id of the test utterance in the picture; None: chosen by a rule that does not
-            look at the answers.
+        utterance: Id of the test utterance in the plot; None: chosen by a rule that does not
+            look at the hypotheses.
 
     Returns:
-        The stage's exit status: 1 when no utterance has an answer of all systems.
+        The stage's exit status: 1 when no utterance has a hypothesis of all systems.
 
     Raises:
         FileNotFoundError: An input is missing; names the stage that makes it.
-        ValueError: Answers and truth are not of the same units, or ``utterance`` cannot be drawn;
-            names the utterance. Somebody else uses the folder, or something that was not made here
-            is in the way.
+        ValueError: Hypotheses and reference are not of the same units, or ``utterance`` cannot be
+            drawn; names the utterance. Somebody else uses the folder, or something that was not
+            made here is in the way.
         OSError: Something cannot be written; names it.
     """
-    for path in (data_dir / "corpus.json", data_dir / "truth.jsonl.gz"):
+    for path in (data_dir / "corpus.json", data_dir / "reference.jsonl.gz"):
         if not path.exists():
             raise FileNotFoundError(f"{path} is missing; stage 0 (prepare) makes it")
     systems = find_systems(declared, exp_dir)
     outputs = [exp_dir / name for name in MADE]
-    outputs += [training_path(system, exp_dir).parent / learning.FILE for system in systems]
+    outputs += [training_path(system, exp_dir).parent / LEARNING_CURVES for system in systems]
     with stage_folder(STAGE, exp_dir, outputs, reads=[data_dir]):
         return _score(data_dir, exp_dir, declared, systems, seed, num_resamples, cluster, utterance)
 
@@ -106,28 +115,29 @@ def _score(
     utterance: str | None,
 ) -> int:
     corpus = json.loads((data_dir / "corpus.json").read_text(encoding="utf-8"))
-    truth = read_truth(data_dir / "truth.jsonl.gz", split="test")
-    check_example(truth, utterance)
+    reference = read_reference(data_dir / "reference.jsonl.gz", split="test")
+    if utterance is not None and utterance not in reference.utterances:
+        raise ValueError(f"there is no test utterance {utterance!r} to draw")
     cuts = read_cuts(systems, exp_dir)
     flagged = {
-        system.label: count_flagged(cuts[system.label], kind.spans, kind.heard)
+        system.label: count_flagged(cuts[system.label], kind.spans, kind.perceived)
         for system in systems
-        if (kind := KINDS[system.kind]).heard is not None
+        if (kind := KINDS[system.kind]).perceived is not None
     }
-    of_words = word_cuts(systems, cuts) if truth.annotation else {}
-    results_of_words = word_figures(truth, cuts) if corpus.get("unit") != "bpe" else {}
+    of_words = word_cuts(systems, cuts) if reference.annotation else {}
+    results_of_words = word_metrics(reference, cuts) if corpus.get("unit") != "bpe" else {}
     if corpus.get("unit") == "bpe":
-        cuts = of_words  # there is no truth of tokens
-    answers = read_answers(truth, systems, cuts, exp_dir)
+        cuts = of_words  # there is no reference of tokens
+    hypotheses = read_hypotheses(reference, systems, cuts, exp_dir)
     evaluation = evaluate(
-        truth,
-        answers,
+        reference,
+        hypotheses,
         compared_rows(declared),
         cluster,
         num_resamples,
         seed,
-        find_unavailable(declared, exp_dir),
-        {system.label: system.note for system in declared},
+        unavailable=find_unavailable(declared, exp_dir),
+        notes={system.label: system.note for system in declared},
     )
 
     table = format_table(evaluation, corpus)
@@ -141,12 +151,12 @@ def _score(
     for name, other in results["other_seeds"].items():
         log(f"{name} was trained with seed {other}, not {seed}")
     details = None
-    if truth.annotation is not None:
-        word_truth = truth.annotation.words
-        word_answers = []
-        if word_truth is not None and any(of_words.values()):
-            word_answers = read_answers(word_truth, systems, of_words, exp_dir)
-        details = details_of(truth, answers, word_answers)
+    if reference.annotation is not None:
+        word_reference = reference.annotation.words
+        word_hypotheses = []
+        if word_reference is not None and any(of_words.values()):
+            word_hypotheses = read_hypotheses(word_reference, systems, of_words, exp_dir)
+        details = details_of(reference, hypotheses, word_hypotheses)
         results["details"] = details
     with atomic_path(exp_dir / "results.json") as temporary:
         text = json.dumps(results, indent=2, ensure_ascii=False, allow_nan=False)
@@ -154,34 +164,36 @@ def _score(
     written = ["results.json", "table.txt"]
     print(f"\n{table}", flush=True)
     if details is not None:
-        text = format_details(details, heading(truth, corpus))
+        text = format_details(details, heading(reference, corpus))
         with atomic_path(exp_dir / "details.txt") as temporary:
             temporary.write_text(text, encoding="utf-8")
         written.append("details.txt")
         print(text, flush=True)
 
     report = StageReport(stage=STAGE, folder=exp_dir)
-    missing = {name for answer in answers for name in answer.missing}
-    report.done(len(truth.utterances) - len(missing))
-    of_systems = [answer for answer in answers if answer.name in cuts]
-    for name in (name for name in truth.utterances if name in missing):
-        lacking = "; ".join(answer.name for answer in of_systems if name in answer.missing)
-        report.skip(name, f"no answer of {lacking}; scored as missed")
+    missing = {name for hypothesis in hypotheses for name in hypothesis.missing}
+    report.done(len(reference.utterances) - len(missing))
+    of_systems = [hypothesis for hypothesis in hypotheses if hypothesis.name in cuts]
+    for name in (name for name in reference.utterances if name in missing):
+        lacking = "; ".join(
+            hypothesis.name for hypothesis in of_systems if name in hypothesis.missing
+        )
+        report.skip(name, f"no hypothesis of {lacking}; scored as missed")
     if report.num_done:
-        picture = exp_dir / "utterance.png"
+        plot = exp_dir / "utterance.png"
         try:
-            draw_example(truth, systems, cuts, missing, corpus, picture, utterance)
+            draw_example(reference, systems, cuts, missing, corpus, plot, utterance)
             written.append("utterance.png")
         except FeaturesError as error:
-            log(f"stage {STAGE}: no picture of an utterance: {error}")
+            log(f"stage {STAGE}: no plot of an utterance: {error}")
     if evaluation.calibrations:
         panels = reliability_panels(evaluation)
-        draw_reliability(panels, heading(truth, corpus), exp_dir / "reliability.png")
+        draw_reliability(panels, heading(reference, corpus), exp_dir / "reliability.png")
         written.append("reliability.png")
 
     for folder in sorted({training_path(system, exp_dir).parent for system in systems}):
         if write_learning_curves(folder):
-            written.append(f"{folder.name}/{learning.FILE}")
+            written.append(f"{folder.name}/{LEARNING_CURVES}")
 
     for name, counts in flagged.items():
         log(f"stage {STAGE}: {name}: {counts.line()}")
@@ -194,7 +206,7 @@ def _score(
 def warnings_of(
     systems: Sequence[System], flagged: Mapping[str, FlaggedUnits], exp_dir: Path
 ) -> dict[str, list[str]]:
-    """By label of the system what a user should look at; systems without are left out."""
+    """By label of the system what a user should look at; systems without warnings are omitted."""
     found = {}
     for system in systems:
         sentences = flagged[system.label].warnings() if system.label in flagged else []
@@ -206,46 +218,49 @@ def warnings_of(
 
 
 def results_of(evaluation: Evaluation, corpus: dict, seed: int, num_resamples: int) -> dict:
-    """The content of ``results.json``; figures and intervals are fractions.
+    """The content of ``results.json``; metrics and intervals are fractions.
 
     Only ``training_seconds`` may differ between two runs of the same command on one machine.
     """
-    truth, intervals = evaluation.truth, evaluation.intervals
+    reference, intervals = evaluation.reference, evaluation.intervals
     systems = {}
-    for answer in evaluation.answers:
-        scores = intervals.scores[answer.name].as_dict()
-        calibration = evaluation.calibrations.get(answer.name)
-        heard = evaluation.heard.get(answer.name)
-        systems[answer.name] = {
+    for hypothesis in evaluation.hypotheses:
+        scores = intervals.scores[hypothesis.name].as_dict()
+        calibration = evaluation.calibrations.get(hypothesis.name)
+        perceived = evaluation.perceived.get(hypothesis.name)
+        systems[hypothesis.name] = {
             **scores,
-            **{f"{figure}_interval": intervals.interval(answer.name, figure) for figure in scores},
             **{
-                figure: calibration and getattr(calibration, figure)
-                for figure in ("brier_score", "brier_skill", "expected_calibration_error")
+                f"{metric}_interval": intervals.interval(hypothesis.name, metric)
+                for metric in scores
             },
-            "heard_accuracy": heard and heard.share,
-            "num_heard": heard and heard.num_named,
-            "num_params": answer.num_params,
-            "training_seconds": answer.training_seconds,
-            "num_missing": len(answer.missing),
+            **{
+                metric: calibration and getattr(calibration, metric)
+                for metric in ("brier_score", "brier_skill", "expected_calibration_error")
+            },
+            "perceived_accuracy": perceived and perceived.fraction,
+            "num_perceived": perceived and perceived.num_named,
+            "num_params": hypothesis.num_params,
+            "training_seconds": hypothesis.training_seconds,
+            "num_missing": len(hypothesis.missing),
         }
     differences = {}
-    for (first, second), by_figure in evaluation.differences.items():
+    for (first, second), by_metric in evaluation.differences.items():
         row = differences[f"{first} minus {second}"] = {}
-        for figure, difference in by_figure.items():
-            row[figure] = difference.estimate
+        for metric, difference in by_metric.items():
+            row[metric] = difference.estimate
             ends = None if difference.low is None else (difference.low, difference.high)
-            row[f"{figure}_interval"] = ends
-            row[f"{figure}_excludes_zero"] = difference.excludes_zero
+            row[f"{metric}_interval"] = ends
+            row[f"{metric}_excludes_zero"] = difference.excludes_zero
     return {
         "seed": seed,
         "versions": versions(),
         "corpus": corpus,
         "counts": {
-            "num_utterances": len(truth.utterances),
-            "num_units": len(truth.canonical),
-            "num_mismatched": int(truth.positive.sum()),
-            "mismatch_rate": float(np.mean(truth.positive)),
+            "num_utterances": len(reference.utterances),
+            "num_units": len(reference.canonical),
+            "num_mismatched": int(reference.positive.sum()),
+            "mismatch_rate": float(np.mean(reference.positive)),
         },
         "intervals": {
             "level": intervals.level,
@@ -262,21 +277,21 @@ def results_of(evaluation: Evaluation, corpus: dict, seed: int, num_resamples: i
 def reliability_panels(evaluation: Evaluation) -> list[Panel]:
     """What the reliability plot shows, one panel for each system with P(mispronounced)."""
     panels = []
-    for answer in evaluation.answers:
-        known = known_probabilities(evaluation.truth, answer)
+    for hypothesis in evaluation.hypotheses:
+        known = known_probabilities(evaluation.reference, hypothesis)
         if known is None:
             continue
         curve = reliability_curve(*known)
-        figures = evaluation.calibrations[answer.name]
-        note = f"calibration error {figures.expected_calibration_error:.3f}"
-        if figures.brier_skill is not None:
-            note += f", Brier skill {figures.brier_skill:.3f}"
+        metrics = evaluation.calibrations[hypothesis.name]
+        note = f"calibration error {metrics.expected_calibration_error:.3f}"
+        if metrics.brier_skill is not None:
+            note += f", Brier skill {metrics.brier_skill:.3f}"
         panels.append(
             Panel(
-                title=f"{answer.name}\n{note}",
+                title=f"{hypothesis.name}\n{note}",
                 probabilities=known[0],
-                said=curve.probability,
-                share=curve.share,
+                mean=curve.probability,
+                fraction=curve.fraction,
                 low=curve.low,
                 high=curve.high,
             )
@@ -296,3 +311,245 @@ def versions() -> dict[str, str | None]:
         except metadata.PackageNotFoundError:
             found[name] = None
     return found
+
+
+# ---- The systems of a folder ------------------------------------------------------------------
+
+
+def cuts_path(system: System, exp_dir: Path) -> Path:
+    """The manifest with the hypotheses of a system; the system is there when this file is."""
+    return exp_dir / system.name / CUTS
+
+
+def training_path(system: System, exp_dir: Path) -> Path:
+    """The file with the size and the training time of a system's model."""
+    return exp_dir / (system.model_of or system.name) / TRAINING
+
+
+def stage_of(system: System) -> str:
+    """The stage that makes the cuts, for messages."""
+    return "stage 5 (localize)" if KINDS[system.kind].load else "stage 3 (align)"
+
+
+def compared_rows(systems: Iterable[System]) -> list[tuple[str, str]]:
+    """Pairs of rows whose difference is shown where both are there.
+
+    All first comparisons come before all second ones.
+    """
+    systems = list(systems)
+    labels = {system.name: system.label for system in systems}
+    most = max((len(system.compare) for system in systems), default=0)
+    return [
+        (system.label, labels.get(other, other))
+        for index in range(most)
+        for system in systems
+        for other in system.compare[index : index + 1]
+    ]
+
+
+def find_systems(declared: Iterable[System], exp_dir: Path) -> list[System]:
+    """Find the systems that have hypotheses in an experiment folder, in the order of the rows.
+
+    A system whose folder is there without hypotheses gets a line in the log, unless its training
+    said that it is not available; see ``find_unavailable``.
+
+    Raises:
+        FileNotFoundError: No system has hypotheses, or the ``training.json`` of one that has is
+            missing; names the stage that makes it.
+    """
+    found, declared = [], list(declared)
+    unavailable = find_unavailable(declared, exp_dir)
+    for system in declared:
+        if system.label in unavailable:
+            continue
+        path = cuts_path(system, exp_dir)
+        if path.exists():
+            found.append(system)
+        elif (exp_dir / system.name).exists():
+            log(f"no row for {system.label}: {path} is missing; {stage_of(system)} makes it")
+    if not found:
+        folders = ", ".join(system.name for system in declared)
+        raise FileNotFoundError(
+            f"no {CUTS} in any of the folders {folders} of {exp_dir}; "
+            "stages 3 (align) and 5 (localize) make them"
+        )
+    for system in found:
+        path = training_path(system, exp_dir)
+        if not path.exists():
+            maker = "stage 4 (train)" if KINDS[system.kind].train else stage_of(system)
+            raise FileNotFoundError(f"{path} is missing; {maker} makes it")
+    return found
+
+
+def find_unavailable(declared: Iterable[System], exp_dir: Path) -> dict[str, str]:
+    """By label of the system why it could not be trained, from ``training.json``.
+
+    Hypotheses that lie in the folder of such a system are of an earlier training and do not count.
+    """
+    reasons = {}
+    for system in declared:
+        path = exp_dir / system.name / TRAINING
+        if path.exists():
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if "unavailable" in content:
+                reasons[system.label] = content["unavailable"]
+    return reasons
+
+
+def read_cuts(systems: Sequence[System], exp_dir: Path) -> dict[str, list[MonoCut]]:
+    """The cuts with the hypotheses of each system, by the system's label."""
+    return {system.label: list(load_cuts(cuts_path(system, exp_dir))) for system in systems}
+
+
+def read_hypotheses(
+    reference: Reference, systems: Sequence[System], cuts: dict[str, list[MonoCut]], exp_dir: Path
+) -> list[Hypothesis]:
+    """All rows of the table: oracle, flag-all, and each system with its threshold row.
+
+    Args:
+        reference: The units to hypothesis for.
+        systems: Those to read.
+        cuts: By label of the system its cuts, as ``read_cuts`` gives them.
+        exp_dir: Folder of the experiment, with their ``training.json``.
+
+    Raises:
+        ValueError: Hypotheses are not of the units of the reference, or a ``training.json`` lacks a
+            key.
+    """
+    flag_all, rows = [], []
+    for system in systems:
+        num_params, seconds = _trained(training_path(system, exp_dir), system.num_params)
+        kind = KINDS[system.kind]
+        hypothesis = tier_hypothesis(
+            system.label,
+            reference,
+            cuts[system.label],
+            kind.spans,
+            kind.perceived,
+        )
+        hypothesis = replace(
+            hypothesis,
+            num_params=num_params,
+            training_seconds=seconds,
+            secondary=system.secondary,
+        )
+        rows.append(hypothesis)
+        if hypothesis.probabilities is not None:
+            rows.append(
+                threshold_hypothesis(f"{system.label}, P > {THRESHOLD}", hypothesis, THRESHOLD)
+            )
+        if system.flag_all:
+            flag_all.append(flag_all_hypothesis(flag_all_label(system), reference, hypothesis))
+    return [oracle_hypothesis(reference), *flag_all, *rows]
+
+
+def other_seeds(systems: Sequence[System], exp_dir: Path, seed: int) -> dict[str, int]:
+    """By label the seeds of systems that were trained with another one than ``seed``."""
+    found = {}
+    for system in systems:
+        content = json.loads(training_path(system, exp_dir).read_text(encoding="utf-8"))
+        if content.get("seed", seed) != seed:
+            found[system.label] = content["seed"]
+    return found
+
+
+def _trained(path: Path, num_params: str) -> tuple[int, float]:
+    """Number of parameters and training time, as the stage that trained the model wrote them."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        return content[num_params], content["training_seconds"]
+    except KeyError as error:
+        raise ValueError(f"{path} has no {error}") from error
+
+
+# ---- The utterance that is drawn --------------------------------------------------------------
+
+
+def choose_example(reference: Reference, missing: set[str]) -> tuple[str, str]:
+    """Choose the utterance of the plot by a rule that does not use the hypotheses.
+
+    Args:
+        reference: The test set.
+        missing: Ids of utterances that cannot be shown.
+
+    Returns:
+        The utterance's id and the rule as words for the caption.
+
+    Raises:
+        ValueError: No utterance has a hypothesis.
+    """
+    positive, rows = reference.positive, range(len(reference.utterances))
+    spans = [slice(*reference.first[row : row + 2]) for row in rows]
+    covered = [row for row in rows if reference.utterances[row] not in missing]
+    mismatched = [row for row in covered if positive[spans[row]].any()]
+    long = [row for row in mismatched if len(positive[spans[row]]) >= MIN_UNITS]
+    choices = [
+        (long, f"with a mismatch and at least {MIN_UNITS} units"),
+        (mismatched, "with a mismatch"),
+        (covered, "with a hypothesis (none has a mismatch)"),
+    ]
+    for found, rule in choices:
+        if found:
+            return reference.utterances[found[0]], f"the first test utterance {rule}"
+    raise ValueError("no test utterance has a hypothesis")
+
+
+def draw_example(
+    reference: Reference,
+    systems: Sequence[System],
+    cuts: dict[str, list[MonoCut]],
+    missing: set[str],
+    corpus: dict,
+    path: Path,
+    utterance: str | None = None,
+) -> None:
+    """Draw the hypotheses of all systems for one utterance, one below another.
+
+    Args:
+        reference: The test set.
+        systems: Those with hypotheses; those with ``in_plot`` are drawn.
+        cuts: By name of the system its cuts; all have the tier ``fa`` and features.
+        missing: Ids of utterances without a hypothesis of some system.
+        corpus: Content of ``corpus.json``.
+        path: The PNG file.
+        utterance: Id of the utterance; None: that of ``choose_example``.
+
+    Raises:
+        ValueError: No utterance has a hypothesis, or this one has none of any system.
+    """
+    if utterance is None:
+        chosen, rule = choose_example(reference, missing)
+        rule = f"Shown is {rule}."
+    else:
+        chosen, rule = utterance, "Shown is the utterance that was asked for."
+    row = reference.utterances.index(chosen)
+    units = slice(*reference.first[row : row + 2])
+    own = {name: cut for name, some in cuts.items() for cut in some if cut.id == chosen}
+    if not own:
+        raise ValueError(f"no system has a hypothesis for utterance {chosen!r}")
+    draw_utterance(
+        next(iter(own.values())),
+        perceived=reference.perceived[units],
+        true_starts=reference.starts[units],
+        true_ends=reference.ends[units],
+        found={
+            system.label: _hypothesis(system, own.get(system.label))
+            for system in systems
+            if system.in_plot
+        },
+        title=f"{title_of(corpus)}: utterance {chosen}",
+        caption=rule,
+        path=path,
+        inserted=[] if reference.annotation is None else reference.annotation.insertions[row],
+    )
+
+
+def _hypothesis(
+    system: System, cut: MonoCut | None
+) -> tuple[list[AlignmentItem], list[AlignmentItem]] | None:
+    """Canonical and perceived units; None where the system has no hypothesis."""
+    kind = KINDS[system.kind]
+    perceived = kind.perceived or kind.spans
+    if cut is None or not (has_tier(cut, kind.spans) and has_tier(cut, perceived)):
+        return None
+    return tier(cut, kind.spans), tier(cut, perceived)

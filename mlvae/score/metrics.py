@@ -1,6 +1,6 @@
-"""The three figures of mismatch localisation, as functions of arrays over all units.
+"""The three metrics of mismatch localisation, as functions of arrays over all units.
 
-A unit is one canonical symbol of one utterance. It is positive when the truth says it was
+A unit is one canonical symbol of one utterance. It is positive when the reference says it was
 mispronounced, flagged when the system says so, and it has an intersection over union (IoU) between
 the span where the system put it and its true span. With TP, FP and FN counted as usual and TP_ML
 the sum of the IoU over the true positives, the paper defines
@@ -10,10 +10,9 @@ the sum of the IoU over the true positives, the paper defines
 * **pooled**: the sums run over all units of the set.
 * **macro**: PR_ML, RE_ML and F1_ML of each utterance, averaged over the utterances. A ratio without
   anything to count (no positive, none flagged) is 0, so an utterance without a mismatch costs even
-  the perfect system its whole share.
+  the perfect system its whole weight.
 * **hard**: ordinary detection precision, recall and F1 (TP in place of TP_ML), and with it the
-  average IoU over all units, flagged or not
-  (left out are those of which the truth does not know where they are).
+  average IoU over all units that have a time in the reference, flagged or not.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from dataclasses import asdict, dataclass, fields
 
 import numpy as np
 
-SUM_FIGURES = (
+SUM_METRICS = (
     "pooled_precision",
     "pooled_recall",
     "pooled_f1",
@@ -31,13 +30,13 @@ SUM_FIGURES = (
     "hard_f1",
     "average_iou",
 )
-MACRO_FIGURES = ("macro_precision", "macro_recall", "macro_f1")
+MACRO_METRICS = ("macro_precision", "macro_recall", "macro_f1")
 NUM_SUMS = 6  # columns of unit_sums()
 
 
 @dataclass(frozen=True)
 class Scores:
-    """All figures of one system on one set, as fractions between 0 and 1."""
+    """All metrics of one system on one set, as fractions between 0 and 1."""
 
     pooled_precision: float
     pooled_recall: float
@@ -51,11 +50,11 @@ class Scores:
     average_iou: float
 
     def as_dict(self) -> dict[str, float]:
-        """Return the figures by name, pooled ones first."""
+        """Return the metrics by name, pooled ones first."""
         return asdict(self)
 
 
-FIGURES = tuple(field.name for field in fields(Scores))
+METRICS = tuple(field.name for field in fields(Scores))
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class Outcomes:
     """What one system did with each of N units of U utterances.
 
     Attributes:
-        positive: (N,) bool, mispronounced according to the truth.
+        positive: (N,) bool, mispronounced according to the reference.
         flagged: (N,) bool, mispronounced according to the system.
         iou: (N,) float64 in 0..1, of found and true span.
         utterance: (N,) int64 in 0..U-1, the utterance of each unit; every utterance has a unit.
@@ -104,7 +103,7 @@ def interval_iou(
     """Intersection over union of found and true spans, unit by unit.
 
     A span without length has IoU 0, also against another span without length: there is no speech
-    that it could be found in. A unit that both sides call deleted thus counts in the hard figures
+    that it could be found in. A unit that both sides call deleted thus counts in the hard metrics
     and not in the others.
 
     Args:
@@ -129,15 +128,15 @@ def interval_iou(
 
 
 def score(outcomes: Outcomes) -> Scores:
-    """Compute all figures of one system."""
-    sums = figures_of_sums(unit_sums(outcomes).sum(axis=0))
+    """Compute all metrics of one system."""
+    sums = metrics_of_sums(unit_sums(outcomes).sum(axis=0))
     macro = utterance_values(outcomes).mean(axis=0)
-    values = zip(SUM_FIGURES + MACRO_FIGURES, [*sums.tolist(), *macro.tolist()])
+    values = zip(SUM_METRICS + MACRO_METRICS, [*sums.tolist(), *macro.tolist()])
     return Scores(**dict(values))
 
 
 def unit_sums(outcomes: Outcomes) -> np.ndarray:
-    """What each unit adds to the sums that the figures are made of.
+    """What each unit adds to the sums that the metrics are made of.
 
     Returns:
         (N, 6) float64; columns: true positive, true positive times IoU, flagged, positive, IoU and
@@ -157,34 +156,35 @@ def unit_sums(outcomes: Outcomes) -> np.ndarray:
 
 
 def utterance_values(outcomes: Outcomes) -> np.ndarray:
-    """PR_ML, RE_ML and F1_ML of each utterance; their means are the macro figures.
+    """PR_ML, RE_ML and F1_ML of each utterance; their means are the macro metrics.
 
     Returns:
-        (U, 3) float64 in the order of ``MACRO_FIGURES``.
+        (U, 3) float64 in the order of ``MACRO_METRICS``.
     """
     sums = unit_sums(outcomes)
     per_utterance = np.zeros((outcomes.num_utterances, NUM_SUMS))
     np.add.at(per_utterance, outcomes.utterance, sums)
-    return _precision_recall_f1(per_utterance[:, 1], per_utterance[:, 2], per_utterance[:, 3])
+    return precision_recall_f1(per_utterance[:, 1], per_utterance[:, 2], per_utterance[:, 3])
 
 
-def figures_of_sums(total: np.ndarray) -> np.ndarray:
-    """Compute the pooled and hard figures and the average IoU, for many sums at once.
+def metrics_of_sums(total: np.ndarray) -> np.ndarray:
+    """Compute the pooled and hard metrics and the average IoU, for many sums at once.
 
     Args:
         total: (..., 6) float64, the columns of ``unit_sums`` summed over the units, each unit with
             the same weight or (for resamples) with its own.
 
     Returns:
-        (..., 7) float64 in the order of ``SUM_FIGURES``.
+        (..., 7) float64 in the order of ``SUM_METRICS``.
     """
-    pooled = _precision_recall_f1(total[..., 1], total[..., 2], total[..., 3])
-    hard = _precision_recall_f1(total[..., 0], total[..., 2], total[..., 3])
+    pooled = precision_recall_f1(total[..., 1], total[..., 2], total[..., 3])
+    hard = precision_recall_f1(total[..., 0], total[..., 2], total[..., 3])
     average_iou = _ratio(total[..., 4], total[..., 5])[..., None]
     return np.concatenate([pooled, hard, average_iou], axis=-1)
 
 
-def _precision_recall_f1(hit: np.ndarray, flagged: np.ndarray, positive: np.ndarray) -> np.ndarray:
+def precision_recall_f1(hit: np.ndarray, flagged: np.ndarray, positive: np.ndarray) -> np.ndarray:
+    """(..., 3) float64 of three sums (...,) float64; 0 where there is nothing to count."""
     precision = _ratio(hit, flagged)
     recall = _ratio(hit, positive)
     f1 = _ratio(2 * precision * recall, precision + recall)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Stage 0: from L2-ARCTIC, or a simulated corpus of its layout, to cuts and the truth."""
+"""Stage 0: from L2-ARCTIC, or a simulated corpus of its layout, to cuts and the reference."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from lhotse.supervision import AlignmentItem
 from mlvae.baselines.compare import pair_units, with_comparison
 from mlvae.report.textgrid import write_textgrid
 from mlvae.score.metrics import interval_iou
-from mlvae.tiers import NOTHING_HEARD, has_tier, tier
+from mlvae.tiers import DELETED, has_tier, tier
 from tests.em.tiny import make_cut
 
 
@@ -41,24 +41,24 @@ def answer(canonical: str, recognised: str, edges: list[float]):
     ]
     found = with_comparison(cut, list(canonical), items)
     assert not has_tier(cut, "mlvae")
-    units, heard = tier(found, "mlvae"), tier(found, "mlvae_heard")
+    units, perceived = tier(found, "mlvae"), tier(found, "mlvae_perceived")
     assert [item.symbol for item in units] == list(canonical)
     assert [(item.start, item.duration) for item in units] == [
-        (item.start, item.duration) for item in heard
+        (item.start, item.duration) for item in perceived
     ]
-    assert all(item.score is None for item in [*units, *heard])
-    return found, [(i.symbol, round(i.start, 6), round(i.end, 6)) for i in heard]
+    assert all(item.score is None for item in [*units, *perceived])
+    return found, [(i.symbol, round(i.start, 6), round(i.end, 6)) for i in perceived]
 
 
 def test_what_was_recognised_instead_has_its_span():
-    _, heard = answer("abc", "adc", [0.0, 0.2, 0.4, 0.6])
-    assert heard == [("a", 0.0, 0.2), ("d", 0.2, 0.4), ("c", 0.4, 0.6)]
+    _, perceived = answer("abc", "adc", [0.0, 0.2, 0.4, 0.6])
+    assert perceived == [("a", 0.0, 0.2), ("d", 0.2, 0.4), ("c", 0.4, 0.6)]
 
 
 def test_what_was_not_recognised_has_no_length_and_lies_where_it_would_have_been(tmp_path):
-    found, heard = answer("abcd", "ac", [0.0, 0.25, 0.6])
-    nothing = NOTHING_HEARD
-    assert heard == [
+    found, perceived = answer("abcd", "ac", [0.0, 0.25, 0.6])
+    nothing = DELETED
+    assert perceived == [
         ("a", 0.0, 0.25),
         (nothing, 0.25, 0.25),
         ("c", 0.25, 0.6),
@@ -68,15 +68,15 @@ def test_what_was_not_recognised_has_no_length_and_lies_where_it_would_have_been
     found_times = np.array([(item.start, item.end) for item in items]).T
     true_times = np.array([(0.0, 0.25), (0.25, 0.6), (0.25, 0.6), (0.5, 0.6)]).T
     assert interval_iou(*found_times, *true_times).tolist() == [1, 0, 1, 0]
-    write_textgrid(found, tmp_path / "x.TextGrid", ["mlvae", "mlvae_heard"])
+    write_textgrid(found, tmp_path / "x.TextGrid", ["mlvae", "mlvae_perceived"])
 
 
 def test_what_was_inserted_leaves_a_gap(tmp_path):
-    found, heard = answer("ab", "acb", [0.0, 0.2, 0.35, 0.6])
-    assert heard == [("a", 0.0, 0.2), ("b", 0.35, 0.6)]
-    write_textgrid(found, tmp_path / "x.TextGrid", ["mlvae", "mlvae_heard"])
+    found, perceived = answer("ab", "acb", [0.0, 0.2, 0.35, 0.6])
+    assert perceived == [("a", 0.0, 0.2), ("b", 0.35, 0.6)]
+    write_textgrid(found, tmp_path / "x.TextGrid", ["mlvae", "mlvae_perceived"])
 
 
 def test_where_nothing_was_recognised_every_unit_is_flagged():
-    _, heard = answer("ab", "", [0.0])
-    assert heard == [(NOTHING_HEARD, 0.0, 0.0)] * 2
+    _, perceived = answer("ab", "", [0.0])
+    assert perceived == [(DELETED, 0.0, 0.0)] * 2

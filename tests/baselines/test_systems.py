@@ -46,7 +46,7 @@ def test_two_pass_fa_uses_features_without_deltas(tmp_path):
     assert {"num_params", "training_seconds", "insertion_score"} <= set(training)
     found, short = answers["two-pass-fa"](cuts)
     assert short == []
-    assert all(has_tier(cut, "mlvae_heard") for cut in found)
+    assert all(has_tier(cut, "mlvae_perceived") for cut in found)
 
 
 def test_w2v_ctc_starts_from_the_checkpoint_of_the_configuration(tmp_path):
@@ -59,7 +59,7 @@ def test_w2v_ctc_starts_from_the_checkpoint_of_the_configuration(tmp_path):
     assert {"num_params", "training_seconds", "iterations", "best_iteration"} <= set(training)
     found, without = answers["w2v-ctc"](cuts)
     assert (len(found), without) == (3, [])
-    assert all(has_tier(cut, "mlvae_heard") for cut in found)
+    assert all(has_tier(cut, "mlvae_perceived") for cut in found)
 
 
 def test_w2v_ctc_without_weights_has_no_answers(tmp_path, monkeypatch, capsys):

@@ -14,7 +14,7 @@ from mlvae.align import AlignConfig, Aligner
 from mlvae.baselines.two_pass import TwoPassFa, load_two_pass, train_two_pass
 from mlvae.fsa import best_path, unit_loop
 from mlvae.nn import NarrowAcousticModelConfig
-from mlvae.tiers import NOTHING_HEARD, tier
+from mlvae.tiers import DELETED, tier
 from tests.em.long import page
 from tests.em.tiny import CPU, NUM_FEATURES, TABLE, dataset, make_cut, spoken_cuts
 
@@ -80,11 +80,13 @@ def test_units_said_otherwise_are_found_with_what_was_said(trained):
     assert [cut.id for cut in found] == [cut.id for cut in cuts]
     right, named, overlap = [], [], []
     for cut in found:
-        units, heard, true = (tier(cut, name) for name in ("mlvae", "mlvae_heard", "fa"))
+        units, perceived, true = (tier(cut, name) for name in ("mlvae", "mlvae_perceived", "fa"))
         assert [item.symbol for item in units] == cut.supervisions[0].custom["units"]
         if len(set(said_in(cut))) == 1:
             continue  # without its mean, a cut of one sound says nothing
-        for mark, symbol, item, what, place in zip(wrong[cut.id], said_in(cut), units, heard, true):
+        for mark, symbol, item, what, place in zip(
+            wrong[cut.id], said_in(cut), units, perceived, true
+        ):
             right.append((item.symbol != what.symbol) == mark)
             named.append(what.symbol == symbol)
             inside = max(min(item.end, place.end) - max(item.start, place.start), 0)
@@ -106,13 +108,13 @@ def test_the_second_pass_finds_the_times_of_the_first(trained):
             first[name] = [(TABLE.symbols[s.unit], s.start, s.end) for s in spans]
     same = 0
     for cut in system.localize(cuts, dataset())[0]:
-        heard = [
+        perceived = [
             (item.symbol, round(100 * item.start), round(100 * item.end))
-            for item in tier(cut, "mlvae_heard")
+            for item in tier(cut, "mlvae_perceived")
         ]
-        if NOTHING_HEARD not in [symbol for symbol, _, _ in heard]:
-            assert set(heard) <= set(first[cut.id])
-            same += heard == first[cut.id]
+        if DELETED not in [symbol for symbol, _, _ in perceived]:
+            assert set(perceived) <= set(first[cut.id])
+            same += perceived == first[cut.id]
     assert same > 6
 
 
@@ -124,7 +126,7 @@ def test_the_answer_is_that_of_the_files_and_not_of_the_batch(trained, tmp_path)
     system = load(folder, cuts)
     for cut, expected in zip(cuts, together):
         (alone,), _ = system.localize(CutSet.from_cuts([cut]), dataset())
-        assert tier(alone, "mlvae_heard") == tier(expected, "mlvae_heard")
+        assert tier(alone, "mlvae_perceived") == tier(expected, "mlvae_perceived")
 
 
 @pytest.mark.filterwarnings("ignore:.*too few frames.*")
@@ -146,7 +148,7 @@ def test_all_silence_leaves_every_unit_unrecognised():
     system = TwoPassFa(aligner, 0.0)
     (found,), short = system.localize(CutSet.from_cuts([cut]), dataset())
     assert short == []
-    assert [item.symbol for item in tier(found, "mlvae_heard")] == [NOTHING_HEARD] * 2
+    assert [item.symbol for item in tier(found, "mlvae_perceived")] == [DELETED] * 2
 
 
 def test_what_is_missing_or_does_not_fit_is_named(trained, tmp_path):

@@ -91,7 +91,7 @@ def test_the_feature_extractor_stays_and_the_rest_learns(place, trained):
         assert torch.equal(value, before[name]) == ("feature_extractor" in name), name
 
 
-def test_what_was_said_is_heard_and_where(place, trained):
+def test_what_was_said_is_perceived_and_where(place, trained):
     cuts = tone_cuts(place / "wav", 20, seed=2)
     system = load_w2v(trained[0] / MODEL, TONES, 0.5, CPU)
     errors = []
@@ -115,9 +115,9 @@ def test_a_unit_said_otherwise_is_flagged_in_its_place(place, trained):
     assert without == []
     assert [cut.id for cut in found] == ["wrong", "right"]
     for cut, text in zip(found, (written, said)):
-        units, heard = tier(cut, "mlvae"), tier(cut, "mlvae_heard")
+        units, perceived = tier(cut, "mlvae"), tier(cut, "mlvae_perceived")
         assert [item.symbol for item in units] == text
-        assert [item.symbol for item in heard] == said
+        assert [item.symbol for item in perceived] == said
         assert [item.start for item in units] == pytest.approx([0, 0.2, 0.4], abs=0.03)
 
 

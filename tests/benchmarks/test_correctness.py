@@ -1,4 +1,4 @@
-"""What q(pi) and its reward say of right and wrong units, on models whose answer is known."""
+"""What q(pi) and its reward say of right and wrong units, on models whose hypothesis is known."""
 
 from __future__ import annotations
 

@@ -38,38 +38,40 @@ def test_longer_recordings_are_the_parts_one_after_the_other(work):
     assert not np.array_equal(other.load_features(), features[0])
 
 
-def test_a_unit_agrees_in_what_is_heard_and_in_both_edges(work):
-    def answered(cut, heard, late):
+def test_a_unit_agrees_in_what_is_perceived_and_in_both_edges(work):
+    def answered(cut, perceived, late):
         units = cut.supervisions[0].custom["units"]
         items = [
             AlignmentItem(u, round(0.3 * i + d, 6), 0.3)
             for i, (u, d) in enumerate(zip(units, late))
         ]
-        said = [replace_symbol(item, h or item.symbol) for item, h in zip(items, heard)]
-        return with_tiers(cut, {"mlvae": items, "mlvae_heard": said})
+        said = [replace_symbol(item, h or item.symbol) for item, h in zip(items, perceived)]
+        return with_tiers(cut, {"mlvae": items, "mlvae_perceived": said})
 
     def replace_symbol(item, symbol):
         return AlignmentItem(symbol, item.start, item.duration)
 
     parts = list(load_cuts(work / "length1.jsonl.gz").subset(first=2))
-    answers, heard, late, offset = [], [], [], 0
+    answers, perceived, late, offset = [], [], [], 0
     for number, part in enumerate(parts):
         count = len(part.supervisions[0].custom["units"])
         answers.append(answered(part, [None] * count, [0.0] * count))
-        heard += [None] * count
+        perceived += [None] * count
         late += [10.0 * number - 0.3 * offset] * count
         offset += count
     write_manifest(work / "answers1.jsonl.gz", CutSet.from_cuts(answers))
     (long,) = load_cuts(work / "length2.jsonl.gz")
 
-    def agreement(heard, late):
-        write_manifest(work / "answers2.jsonl.gz", CutSet.from_cuts([answered(long, heard, late)]))
+    def agreement(perceived, late):
+        write_manifest(
+            work / "answers2.jsonl.gz", CutSet.from_cuts([answered(long, perceived, late)])
+        )
         return length.agreement(work, 2)
 
-    assert agreement(heard, late) == (offset, offset)
-    assert agreement(["*", *heard[1:]], late) == (offset - 1, offset)
-    assert agreement(heard, [late[0] + 0.02, *late[1:]]) == (offset, offset)
-    assert agreement(heard, [late[0] + 0.03, *late[1:]]) == (offset - 1, offset)
+    assert agreement(perceived, late) == (offset, offset)
+    assert agreement(["*", *perceived[1:]], late) == (offset - 1, offset)
+    assert agreement(perceived, [late[0] + 0.02, *late[1:]]) == (offset, offset)
+    assert agreement(perceived, [late[0] + 0.03, *late[1:]]) == (offset - 1, offset)
 
 
 def test_digits_of_the_corpus_are_read(tmp_path, capsys):

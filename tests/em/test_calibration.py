@@ -167,8 +167,8 @@ def simulated(num_units: int, rate: float, count: int, strength: float, prior: f
 
     def at(scale):
         after = torch.from_numpy(chance(other, scale))
-        truth = float(np.mean((chance(written, scale) - is_wrong) ** 2))
-        return after[~marks], after[marks], truth
+        reference = float(np.mean((chance(written, scale) - is_wrong) ** 2))
+        return after[~marks], after[marks], reference
 
     return at
 
@@ -198,11 +198,11 @@ def test_in_small_samples_the_scale_is_nearly_as_good_as_with_true_labels(rate, 
     chosen, least, guessed = [], [], []
     for seed in range(20):
         at = simulated(10, rate, 1000, 3.0, prior, seed)
-        truth = {scale: at(scale)[2] for scale in SCALES}
+        reference = {scale: at(scale)[2] for scale in SCALES}
         losses = {scale: replacement_loss(*at(scale)[:2], 10, 0.2)[0] for scale in SCALES}
-        chosen.append(truth[min(losses, key=losses.get)])
-        least.append(min(truth.values()))
-        guessed.append(np.mean(list(truth.values())))
+        chosen.append(reference[min(losses, key=losses.get)])
+        least.append(min(reference.values()))
+        guessed.append(np.mean(list(reference.values())))
     assert np.mean(chosen) < np.mean(least) + 0.3 * (np.mean(guessed) - np.mean(least))
 
 
@@ -236,7 +236,7 @@ def test_the_same_seed_chooses_the_same_and_another_one_corrupts_others(searched
 
 
 def test_what_else_a_cut_says_does_not_matter():
-    """Least of all the truth, if it were there."""
+    """Least of all the reference, if it were there."""
     cuts = random_cuts()
     told = []
     for cut in random_cuts():
@@ -293,9 +293,9 @@ def sounds(count: int, repeated: bool, strength: float, wrong_rate: float) -> li
         said = rng.integers(0, NUM_UNITS, 3)
         features = np.zeros((18, NUM_UNITS + 2))
         for place, unit in enumerate(said):
-            heard = rng.standard_normal((1 if repeated else 6, NUM_UNITS))
-            heard[:, unit] += strength
-            features[6 * place : 6 * place + 6, :NUM_UNITS] = strength * heard
+            perceived = rng.standard_normal((1 if repeated else 6, NUM_UNITS))
+            perceived[:, unit] += strength
+            features[6 * place : 6 * place + 6, :NUM_UNITS] = strength * perceived
         features[:, BOUNDARY] = -6.0
         features[[0, 6, 12], BOUNDARY] = 6.0
         features[:, CORRECTNESS] = math.log(0.2 / 0.8)

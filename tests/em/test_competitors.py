@@ -41,16 +41,16 @@ def test_the_acceptor_has_the_paths_that_decoding_names():
     model = stand_in()
     units = [[0, 1, 2]]
 
-    def heard(decoding: Decoding) -> set[tuple[int, int]]:
+    def perceived(decoding: Decoding) -> set[tuple[int, int]]:
         graphs = search_compiler(model, "substitution", decoding).compile(units)
         pairs = zip(graphs.unit.tolist(), graphs.perceived.tolist(), graphs.is_start.tolist())
         return {(unit, other) for unit, other, start in pairs if start == 1}
 
-    assert len(heard(Decoding())) == 3 * NUM_UNITS
+    assert len(perceived(Decoding())) == 3 * NUM_UNITS
     model.log_confusion.copy_(
         table_of([0, 0.5, 0.3, 0.2], [0.1, 0, 0.1, 0.8], [0.4, 0.3, 0, 0.3], [0.1, 0.6, 0.3, 0])
     )
-    few = heard(Decoding(competitors=1))
+    few = perceived(Decoding(competitors=1))
     assert few == {(0, 0), (1, 1), (2, 2), (0, 1), (1, 3), (2, 0)}
     graphs = search_compiler(model, "substitution").compile(units)
     assert not (graphs.num_deleted > 0).any()
@@ -82,13 +82,13 @@ def test_a_prior_divides_the_pseudo_counts():
     prior = table_of([0, 0.75, 0.25], [0.5, 0, 0.5], [1.0, 0, 0])
     _, confusion = estimate_confusions({}, 3, log_prior=prior)
     torch.testing.assert_close(confusion.exp(), prior.exp())
-    heard = unit_spans([0], [0, 4], wrong=(0,))[0]._replace(perceived=2)
-    _, confusion = estimate_confusions({"x": [heard]}, 3, log_prior=prior)
+    perceived = unit_spans([0], [0, 4], wrong=(0,))[0]._replace(perceived=2)
+    _, confusion = estimate_confusions({"x": [perceived]}, 3, log_prior=prior)
     torch.testing.assert_close(confusion[0].exp(), torch.tensor([0, 1.5 / 3, 1.5 / 3]))
 
 
 def test_training_ranks_them_before_it_searches(tmp_path, monkeypatch):
-    """By the estimator first, then by what was heard; a run that is killed goes on with both."""
+    """By the estimator first, then by perceived units; a run that is killed goes on with both."""
     cuts = spoken_cuts(16)[0], spoken_cuts(6, seed=1)[0]
     tables = []
     original = mlvae.em.alternating.search_compiler

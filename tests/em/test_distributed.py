@@ -65,7 +65,7 @@ def test_both_have_the_same_weights_and_figures_after_other_batches(trained, nam
     assert set(names) == set(all_cuts()[0].ids)
     # Two get equally many batches. Where one cut is left for both, it comes again.
     repeated = names.total() - len(names)
-    assert repeated == 1 if name == "relabelling" else repeated <= 1
+    assert repeated == 1 if name == "pseudo-labelling" else repeated <= 1
 
 
 def test_training_by_two_moves_weights_otherwise_than_by_one(trained, tmp_path):
@@ -151,8 +151,8 @@ def test_shares_are_put_together_again(count, monkeypatch):
     shares = []
     for rank in range(3):
         monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
-        shares.append(distributed.own_share(range(count)))
-    assert distributed.interleave(shares) == list(range(count))
+        shares.append(distributed.shard(range(count)))
+    assert distributed.merge_shards(shares) == list(range(count))
 
 
 def test_more_processes_than_gpus_are_refused(monkeypatch):

@@ -108,7 +108,7 @@ def test_pi_is_charged_where_a_unit_starts_and_nowhere_else():
     assert not any(span.mispronounced for span in run([cut], stand_in()).spans["x"])
 
 
-def test_a_unit_is_flagged_where_other_units_are_heard():
+def test_a_unit_is_flagged_where_other_units_are_perceived():
     said = [0] * 4 + [3] * 4 + [2] * 4
     cut = make_cut("x", features_of(12, said, starts=[0, 4, 8]), ["a", "b", "c"])
     spans = run([cut], stand_in()).spans["x"]
@@ -198,7 +198,7 @@ def test_batches_do_not_matter_for_the_networks_of_training():
 
 
 @pytest.mark.filterwarnings("ignore:.*too few frames.*")
-def test_a_cut_that_is_too_short_is_left_out_and_others_are_not_harmed():
+def test_a_cut_that_is_too_short_is_deleted_and_others_are_not_harmed():
     cuts = random_cuts()
     short = make_cut("short", np.zeros((2, NUM_UNITS + 2)), ["a", "b", "c"])
     expected, found = run(cuts, stand_in()), run([short, *cuts], stand_in())

@@ -119,7 +119,7 @@ def test_it_learns_the_pseudo_labels(cuts, tmp_path):
     ("wrong", "reason"),
     [
         ({"boundary_target": "found"}, "joint has no E-step"),
-        ({"topology": "substitution", "relabel_after": 2}, "joint has no E-step"),
+        ({"topology": "substitution", "pseudo_labels_after": 2}, "joint has no E-step"),
     ],
 )
 def test_what_needs_an_e_step_is_refused(wrong, reason):

@@ -26,7 +26,7 @@ SUB = replace(
     SMALL,
     topology="substitution",
     states_per_unit=2,
-    relabel_after=2,
+    pseudo_labels_after=2,
     decoding=Decoding(acoustic_scale=0.5),
 )
 ONCE = replace(SMALL, iterations=1)
@@ -35,7 +35,7 @@ CONFIGS = {
     "found boundaries": replace(SMALL, boundary_target="found"),
     "reinforce": replace(SMALL, algorithm="reinforce"),
     "joint": replace(SMALL, algorithm="joint", final_learning_rate=1e-3),
-    "relabelling": replace(
+    "pseudo-labelling": replace(
         SUB, estimate_after=1, decoding=Decoding(acoustic_scale=0.5, competitors=2, deletions=True)
     ),
 }

@@ -97,7 +97,7 @@ def test_the_cases_tell_the_two_systems_apart():
     assert 0 < flagged < 18
 
 
-def test_a_batch_gives_what_each_cut_gives_alone_and_short_cuts_are_left_out():
+def test_a_batch_gives_what_each_cut_gives_alone_and_short_cuts_are_deleted():
     model = stand_in()
     cuts = [make_cut(f"x{n}", random_features(n, 5 + n), TABLE.units(UNITS)) for n in range(4)]
     short = make_cut("short", random_features(9, 2), TABLE.units(UNITS))
@@ -127,6 +127,6 @@ def test_it_is_localised_through_the_same_tiers():
         topology="separate",
     )
     assert short == []
-    assert [item.symbol for item in tier(found, "mlvae_heard")] == ["a", "*", "c"]
+    assert [item.symbol for item in tier(found, "mlvae_perceived")] == ["a", "*", "c"]
     assert [item.start for item in tier(found, "mlvae")] == pytest.approx([0, 0.04, 0.08])
     assert [item.score > 0.5 for item in tier(found, "mlvae")] == [False, True, False]

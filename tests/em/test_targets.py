@@ -117,7 +117,7 @@ def test_a_tier_of_other_units_is_refused():
         spans_of_tier(cut, "other", [0, 1])
 
 
-def test_a_frame_stands_for_what_was_heard_and_where_that_is_unknown_for_what_was_to_be_said():
+def test_a_frame_stands_for_what_was_perceived_and_where_that_is_unknown_for_what_was_to_be_said():
     spans = [
         UnitSpan(0, 2, 0, 2, "unit", True, 1, 0.0, 0, 0),
         UnitSpan(1, 0, 2, 3, "unit", True, -1, 0.0, 1, 1),
@@ -171,10 +171,10 @@ def best_paths(draw):
         score = draw(st.floats(-50, 50))
         if kind in ("unit", "out"):
             unit = draw(st.integers(0, 9))
-            heard = -1 if kind == "out" else draw(st.integers(-1, 9))
-            wrong = heard != unit
+            perceived = -1 if kind == "out" else draw(st.integers(-1, 9))
+            wrong = perceived != unit
             spans.append(
-                UnitSpan(place, unit, start, end, "unit", wrong, heard, score, place, place)
+                UnitSpan(place, unit, start, end, "unit", wrong, perceived, score, place, place)
             )
             place += 1
         else:

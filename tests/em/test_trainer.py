@@ -331,7 +331,7 @@ def test_silence_is_learned_at_both_ends(tmp_path):
         {"selection": "accuracy"},
         {"boundary_target": ""},
         {"topology": "single"},
-        {"relabel_after": 3},
+        {"pseudo_labels_after": 3},
         {"algorithm": "annealing"},
     ],
 )

@@ -30,8 +30,8 @@ CONFIGS = {
     "reinforce": replace(SMALL, algorithm="reinforce", iterations=1),
     "joint": replace(SMALL, algorithm="joint", iterations=1),
     # Batches of one cut, which do not come out even for two processes.
-    "relabelling": replace(
-        CONFIG, iterations=1, max_frames=10, topology="substitution", relabel_after=1
+    "pseudo-labelling": replace(
+        CONFIG, iterations=1, max_frames=10, topology="substitution", pseudo_labels_after=1
     ),
 }
 

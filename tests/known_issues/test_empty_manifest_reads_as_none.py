@@ -11,8 +11,8 @@ from lhotse import CutSet
 from mlvae.config import System
 from mlvae.data.dataset import load_cuts
 from mlvae.data.manifests import write_manifest
+from mlvae.score.reference import read_reference
 from mlvae.score.systems import cuts_path, read_cuts
-from mlvae.score.truth import read_truth
 
 
 def test_lhotse_gives_none(tmp_path):
@@ -33,7 +33,7 @@ def test_a_system_without_answers_has_no_cuts(tmp_path):
     assert read_cuts([system], tmp_path) == {"FA": []}
 
 
-def test_a_truth_without_utterances_is_named(tmp_path):
-    write_manifest(tmp_path / "truth.jsonl.gz", [])
+def test_a_reference_without_utterances_is_named(tmp_path):
+    write_manifest(tmp_path / "reference.jsonl.gz", [])
     with pytest.raises(ValueError, match="no utterance of the split 'test'"):
-        read_truth(tmp_path / "truth.jsonl.gz")
+        read_reference(tmp_path / "reference.jsonl.gz")

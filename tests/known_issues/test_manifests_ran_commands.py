@@ -149,11 +149,11 @@ def test_links_out_of_the_folder_are_the_users(tmp_path):
     assert counts["train"] == 3
 
 
-def test_the_truth_is_read_with_the_same_mistrust(tmp_path):
+def test_the_reference_is_read_with_the_same_mistrust(tmp_path):
     text = SupervisionSegment("u", "u", 0.0, 1.0, custom={"split": "test"})
-    write_manifest(tmp_path / "truth.jsonl.gz", [text])
-    assert load_supervisions(tmp_path / "truth.jsonl.gz") == [text]
+    write_manifest(tmp_path / "reference.jsonl.gz", [text])
+    assert load_supervisions(tmp_path / "reference.jsonl.gz") == [text]
     content = {**text.to_dict(), "custom": {"target": recording("touch ran")}}
-    (tmp_path / "truth.jsonl").write_text(json.dumps(content))
-    with pytest.raises(ValueError, match=r"truth.jsonl, line 1: .* shell command"):
-        load_supervisions(tmp_path / "truth.jsonl")
+    (tmp_path / "reference.jsonl").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"reference.jsonl, line 1: .* shell command"):
+        load_supervisions(tmp_path / "reference.jsonl")

@@ -105,8 +105,8 @@ def test_every_number_has_limits():
             "systems.ml-vae.train.rounds: there is no such setting; there ",
         ),
         (
-            "systems: {ml-vae: {kind: ml_vae, train: {relabel_after: 3}}}",
-            "systems.ml-vae.train: relabel_after goes with topology",
+            "systems: {ml-vae: {kind: ml_vae, train: {pseudo_labels_after: 3}}}",
+            "systems.ml-vae.train: pseudo_labels_after goes with topology",
         ),
         ("1: 2", "1: there is no such setting"),
         ("deltas: true\nsilence: false\ndeltas: false\n", "line 3: the key deltas comes twice"),
@@ -155,7 +155,7 @@ def test_the_file_of_a_chain_that_holds_the_mistake_is_named(tmp_path):
 
 
 def test_a_system_that_is_asked_for_needs_its_entry(tmp_path):
-    first = "systems: {fa: {kind: align}, ml-vae: {kind: ml_vae, edges: path}}"
+    first = "systems: {fa: {kind: align}, ml-vae: {kind: ml_vae, boundaries: path}}"
     message = refusal(tmp_path, first, ("fa", "ml-vae-sub"))
     assert message == "there is no system 'ml-vae-sub'; there are: fa, ml-vae"
     message = refusal(tmp_path, first, ("fa", "ml-vae"))
@@ -163,7 +163,7 @@ def test_a_system_that_is_asked_for_needs_its_entry(tmp_path):
     text = "base: small.yaml\nsystems: {ml-vae: {model: {boundary: {lstm_size: 8}}}}\n"
     (tmp_path / "top.yaml").write_text(text)
     config = load_config(tmp_path / "top.yaml", ("fa", "ml-vae"))
-    assert config.systems["ml-vae"].settings.edges == "path"
+    assert config.systems["ml-vae"].settings.boundaries == "path"
 
 
 def test_numbers_may_be_written_as_in_json(tmp_path):

@@ -1,6 +1,6 @@
 """A tier in short form was read up to the first row that the parser did not understand. If other
 tiers came after it, the phones behind that row were lost in silence, and the units of the text
-counted as correct. Times that are no numbers became times of the truth.
+counted as correct. Times that are no numbers became times of the reference.
 """
 
 from __future__ import annotations

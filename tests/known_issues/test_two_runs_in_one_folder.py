@@ -69,7 +69,7 @@ def test_every_stage_refuses_a_folder_in_use(tmp_path, capsys, monkeypatch, numb
     if number == 6:
         monkeypatch.setattr("mlvae.score.experiment.find_systems", lambda *_: [])
         (data / "corpus.json").touch()
-        (data / "truth.jsonl.gz").touch()
+        (data / "reference.jsonl.gz").touch()
     words = ["--data-dir", data]
     words += ["--corpus-dir", tmp_path / "x", "--corpus", "fsdd"] if number == 0 else []
     words += ["--exp-dir", exp] if number >= 3 else []

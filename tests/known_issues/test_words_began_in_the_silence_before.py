@@ -10,31 +10,31 @@ from lhotse import MonoCut, SupervisionSegment
 from lhotse.supervision import AlignmentItem
 
 from mlvae.localize import _with_words
-from mlvae.score.words import word_answer
-from mlvae.tiers import NOTHING_HEARD, tier, with_tiers, word_spans
+from mlvae.score.words import word_hypothesis
+from mlvae.tiers import DELETED, tier, with_tiers, word_spans
 
 # Two words of two units, a silence from 0.2 to 0.5 s, and a third word of two units.
 WORD_OF = [0, 0, 1, 1, 2, 2]
 WHOLE = [(0.0, 0.1), (0.1, 0.1), (0.5, 0.1), (0.6, 0.2), (0.8, 0.1), (0.9, 0.1)]
 
 
-def items(places, left_out=()):
+def items(places, deleted=()):
     return [
-        AlignmentItem("abcdef"[i], start, 0.0 if i in left_out else duration, 0.1)
+        AlignmentItem("abcdef"[i], start, 0.0 if i in deleted else duration, 0.1)
         for i, (start, duration) in enumerate(places)
     ]
 
 
-def at(places, left_out):
+def at(places, deleted):
     """Places in which what is left out lies at the end of the unit before it."""
     found = list(places)
-    for i in sorted(left_out):
+    for i in sorted(deleted):
         found[i] = (sum(found[i - 1]) if i else 0.0, 0.0)
     return found
 
 
 @pytest.mark.parametrize(
-    ("left_out", "expected"),
+    ("deleted", "expected"),
     [
         ([], [(0.0, 0.2), (0.5, 0.3), (0.8, 0.2)]),
         ([2], [(0.0, 0.2), (0.6, 0.2), (0.8, 0.2)]),  # not from 0.2 s
@@ -43,24 +43,24 @@ def at(places, left_out):
         ([2, 3], [(0.0, 0.2), (0.2, 0.0), (0.8, 0.2)]),  # no length, where its first unit is
     ],
 )
-def test_a_word_lies_from_its_first_to_its_last_unit_with_a_length(left_out, expected):
-    units = items(at(WHOLE, left_out), left_out)
+def test_a_word_lies_from_its_first_to_its_last_unit_with_a_length(deleted, expected):
+    units = items(at(WHOLE, deleted), deleted)
     assert [pytest.approx(span) for span in word_spans(units, WORD_OF)] == expected
     # The last unit's place, too, does not count.
     assert word_spans(items([(0.0, 0.1), (0.9, 0.0)], [1]), [0, 0]) == [(0.0, 0.1)]
 
     custom = {"units": list("abcdef"), "words": ["AB", "CD", "EF"], "word_of_unit": WORD_OF}
     text = SupervisionSegment("u", "u", 0.0, 1.0, custom=custom)
-    heard = [
-        item._replace(symbol=NOTHING_HEARD if i in left_out else item.symbol)
+    perceived = [
+        item._replace(symbol=DELETED if i in deleted else item.symbol)
         for i, item in enumerate(units)
     ]
     cut = with_tiers(
         MonoCut("u", 0.0, 1.0, 0, supervisions=[text]),
-        {"fa": units, "mlvae": units, "mlvae_heard": heard},
+        {"fa": units, "mlvae": units, "mlvae_perceived": perceived},
     )
     cut = _with_words(cut, WORD_OF, torch.full((3,), 0.5))
-    scored = word_answer(cut, "mlvae", "mlvae_heard")
+    scored = word_hypothesis(cut, "mlvae", "mlvae_perceived")
     for own, name in ((cut, "mlvae_word"), (scored, "mlvae"), (scored, "fa")):
         found = [(item.start, item.duration) for item in tier(own, name)]
         assert [pytest.approx(span) for span in found] == expected, name

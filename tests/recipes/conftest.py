@@ -55,7 +55,7 @@ systems:
       iterations: 10
       states_per_unit: 2
       estimate_after: 0
-      relabel_after: 6
+      pseudo_labels_after: 6
       decoding: {acoustic_scale: 0.3}
     calibration: {scales: [0.1, 0.3, 1.0], max_cuts: 20}
 """
@@ -83,7 +83,7 @@ def scripts_find_each_other():
 QUICK = (
     TINY.replace("iterations: 8", "iterations: 2")
     .replace("iterations: 10", "iterations: 2")
-    .replace("relabel_after: 6", "relabel_after: 1")
+    .replace("pseudo_labels_after: 6", "pseudo_labels_after: 1")
     .replace("rounds: 6", "rounds: 2")
 )
 

@@ -17,7 +17,7 @@ from mlvae.data.dataset import load_cuts
 from mlvae.data.manifests import SPLITS
 from mlvae.data.units import UnitTable
 from mlvae.made import RECORD
-from mlvae.tiers import UNKNOWN_HEARD, has_tier, tier
+from mlvae.tiers import UNKNOWN, has_tier, tier
 from tests.data.conftest import ROOT
 from tests.formats import check_run
 from tests.recipes.conftest import ANSWERS, TINY, Recipe
@@ -55,7 +55,7 @@ def test_every_stage_leaves_its_files(finished):
         *("fa/model.safetensors", "fa/training.json"),
         *("ml-vae/model.safetensors", "ml-vae/checkpoint.safetensors", "ml-vae/training.json"),
         *("ml-vae-sub/model.safetensors", "ml-vae-sub/checkpoint.safetensors"),
-        *("ml-vae-sub/training.json", "ml-vae-sub/edges.safetensors"),
+        *("ml-vae-sub/training.json", "ml-vae-sub/boundaries.safetensors"),
         *(f"{system}/learning_curves.png" for system in ("fa", "ml-vae", "ml-vae-sub")),
         *(f"{system}/cuts_test.jsonl.gz" for system in ANSWERS),
         *("results.json", "table.txt", "utterance.png", "reliability.png", "skipped.jsonl"),
@@ -81,7 +81,7 @@ def test_tiers_tile_the_utterances(finished, system):
     for cut in cuts:
         units = cut.supervisions[0].custom["units"]
         assert units == given[cut.id].supervisions[0].custom["units"]
-        for name in ("fa", "mlvae", "mlvae_heard"):
+        for name in ("fa", "mlvae", "mlvae_perceived"):
             items = tier(cut, name)
             edges = [0.0, *(item.end for item in items)]
             assert edges[:-1] == pytest.approx([item.start for item in items], abs=1e-5)
@@ -89,14 +89,14 @@ def test_tiers_tile_the_utterances(finished, system):
             assert all(item.duration > 0 and item.score is not None for item in items)
         for name in ("fa", "mlvae"):
             assert [item.symbol for item in tier(cut, name)] == units
-        for item, heard in zip(tier(cut, "mlvae"), tier(cut, "mlvae_heard")):
-            assert heard.symbol in ((item.symbol, UNKNOWN_HEARD) if system == "ml-vae" else digits)
-            assert (heard.start, heard.duration, heard.score) == item[1:]
+        for item, perceived in zip(tier(cut, "mlvae"), tier(cut, "mlvae_perceived")):
+            assert perceived.symbol in ((item.symbol, UNKNOWN) if system == "ml-vae" else digits)
+            assert (perceived.start, perceived.duration, perceived.score) == item[1:]
             assert 0 <= item.score <= 1
     for split in SPLITS:
         for cut in load_cuts(finished.exp / "fa" / f"cuts_{split}.jsonl.gz"):
             assert has_tier(cut, "fa")
-            assert set(cut.supervisions[0].alignment) == {"fa"}  # no truth on the way
+            assert set(cut.supervisions[0].alignment) == {"fa"}  # no reference on the way
 
 
 @pytest.mark.parametrize("system", ANSWERS)
@@ -107,7 +107,7 @@ def test_textgrids_say_the_same(finished, system):
     for cut in cuts:
         path = folder / f"{cut.id}.TextGrid"
         grid = textgrid.openTextgrid(str(path), includeEmptyIntervals=False)
-        assert list(grid.tierNames) == ["fa", "mlvae", "mlvae_heard"]
+        assert list(grid.tierNames) == ["fa", "mlvae", "mlvae_perceived"]
         for name in grid.tierNames:
             entries = grid.getTier(name).entries
             assert [entry.label for entry in entries] == [item.symbol for item in tier(cut, name)]
@@ -154,26 +154,28 @@ def test_what_is_found_is_mostly_right(finished):
     for name in ("ML-VAE-sub", "ML-VAE-sub, no generator"):
         assert systems[name]["hard_f1"] > 0.65
         assert systems[name]["pooled_f1"] > 0.6
-        assert systems[name]["heard_accuracy"] >= 0.6  # of ten digits one is right by chance
-        assert systems[name]["num_heard"] >= 6
+        assert systems[name]["perceived_accuracy"] >= 0.6  # of ten digits one is right by chance
+        assert systems[name]["num_perceived"] >= 6
         assert systems[name]["brier_skill"] > 0.3
     assert systems["FA"]["hard_f1"] == 0
     assert systems["oracle"]["pooled_f1"] == 1
 
 
-def test_what_was_heard_is_what_was_said(finished):
-    """By hand from truth and tiers, for found substitutions and for units that are right."""
-    truth = SupervisionSet.from_file(finished.data / "truth.jsonl.gz")
-    said = {item.id: [unit.symbol for unit in item.alignment["perceived"]] for item in truth}
+def test_what_was_perceived_is_what_was_said(finished):
+    """By hand from reference and tiers, for found substitutions and for units that are right."""
+    reference = SupervisionSet.from_file(finished.data / "reference.jsonl.gz")
+    said = {item.id: [unit.symbol for unit in item.alignment["perceived"]] for item in reference}
     pairs = [
-        (item.symbol, heard.symbol, true)
+        (item.symbol, perceived.symbol, true)
         for cut in answers(finished, "ml-vae-sub")
-        for item, heard, true in zip(tier(cut, "mlvae"), tier(cut, "mlvae_heard"), said[cut.id])
+        for item, perceived, true in zip(
+            tier(cut, "mlvae"), tier(cut, "mlvae_perceived"), said[cut.id]
+        )
     ]
-    found = [(heard, true) for told, heard, true in pairs if told not in (heard, true)]
+    found = [(perceived, true) for told, perceived, true in pairs if told not in (perceived, true)]
     assert len(found) >= 6
-    assert sum(heard == true for heard, true in found) / len(found) >= 0.6  # by chance 0.1
-    assert sum(heard == true for _, heard, true in pairs) / len(pairs) >= 0.9
+    assert sum(perceived == true for perceived, true in found) / len(found) >= 0.6  # by chance 0.1
+    assert sum(perceived == true for _, perceived, true in pairs) / len(pairs) >= 0.9
 
 
 def test_training_says_how_the_scale_was_chosen_and_how_large_the_parts_are(finished):
@@ -200,7 +202,7 @@ def test_training_says_how_the_scale_was_chosen_and_how_large_the_parts_are(fini
         )
 
     generator = size("ml-vae-sub/model.safetensors", "generator.")
-    everything = size("ml-vae-sub/model.safetensors") + size("ml-vae-sub/edges.safetensors")
+    everything = size("ml-vae-sub/model.safetensors") + size("ml-vae-sub/boundaries.safetensors")
     assert training["num_params"] == everything
     assert training["num_params_without_generator"] == everything - generator
     assert paper["num_params"] == size("ml-vae/model.safetensors")
@@ -208,11 +210,11 @@ def test_training_says_how_the_scale_was_chosen_and_how_large_the_parts_are(fini
 
 @pytest.mark.parametrize("system", ANSWERS)
 def test_a_high_score_is_more_often_a_wrong_label(finished, system):
-    truth = SupervisionSet.from_file(finished.data / "truth.jsonl.gz")
-    truth = {item.id: item for item in truth if item.custom["split"] == "test"}
+    reference = SupervisionSet.from_file(finished.data / "reference.jsonl.gz")
+    reference = {item.id: item for item in reference if item.custom["split"] == "test"}
     scores: dict[bool, list[float]] = {True: [], False: []}
     for cut in answers(finished, system):
-        tiers = truth[cut.id].alignment
+        tiers = reference[cut.id].alignment
         for item, told, said in zip(tier(cut, "mlvae"), tiers["canonical"], tiers["perceived"]):
             scores[told.symbol != said.symbol].append(item.score)
     pairs = [(wrong, right) for wrong in scores[True] for right in scores[False]]

@@ -12,7 +12,7 @@ from mlvae.tiers import tier
 from tests.baselines.sounds import write_checkpoint
 from tests.data.conftest import load_script
 from tests.recipes.conftest import Recipe
-from tests.recipes.test_truth import scramble
+from tests.recipes.test_reference import scramble
 
 SYSTEMS = ("two-pass-fa", "w2v-ctc")
 
@@ -30,11 +30,11 @@ def with_weights(prepared, tmp_path) -> Recipe:
     return prepared
 
 
-def test_truth_changes_no_weight_and_no_answer(with_weights, tmp_path):
+def test_reference_changes_no_weight_and_no_answer(with_weights, tmp_path):
     assert with_weights.run(3, 4, 5, 6) == [0] * 4
     results = json.loads((with_weights.exp / "results.json").read_text())
     assert {"FA", "Two-Pass-FA", "w2v-CTC"} <= set(results["systems"])
-    scramble(with_weights.data / "truth.jsonl.gz")
+    scramble(with_weights.data / "reference.jsonl.gz")
     folders = (with_weights.data, tmp_path / "other", with_weights.config)
     other = Recipe(*folders, systems=with_weights.systems)
     assert other.run(3, 4, 5) == [0] * 3

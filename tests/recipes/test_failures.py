@@ -23,7 +23,9 @@ def shorten(recipe: Recipe, split: str, wanted: dict[int, tuple[int, list[str]]]
     """Give some cuts of a prepared corpus other audio and units: frames and units by index."""
     path = recipe.data / "manifests" / f"cuts_{split}.jsonl.gz"
     cuts = list(load_cuts(path))
-    truth = {item.id: item for item in SupervisionSet.from_file(recipe.data / "truth.jsonl.gz")}
+    reference = {
+        item.id: item for item in SupervisionSet.from_file(recipe.data / "reference.jsonl.gz")
+    }
     for index, (num_frames, units) in wanted.items():
         cut = cuts[index]
         wav = recipe.data / f"{cut.id}.wav"
@@ -35,18 +37,18 @@ def shorten(recipe: Recipe, split: str, wanted: dict[int, tuple[int, list[str]]]
         cuts[index] = replace(
             cut, duration=recording.duration, recording=recording, supervisions=[supervision]
         )
-        item = truth[cut.id]
+        item = reference[cut.id]
         items = [
             replace_item(item.alignment["canonical"][0], unit, number)
             for number, unit in enumerate(units)
         ]
-        truth[cut.id] = replace(
+        reference[cut.id] = replace(
             item,
             alignment={"canonical": items, "perceived": items},
             custom={**item.custom, "units_from": [item.custom["units_from"][0]] * len(units)},
         )
     write_manifest(path, cuts)
-    write_manifest(recipe.data / "truth.jsonl.gz", truth.values())
+    write_manifest(recipe.data / "reference.jsonl.gz", reference.values())
     return [cuts[index].id for index in wanted]
 
 

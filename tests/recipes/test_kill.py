@@ -16,7 +16,7 @@ from tests.recipes.conftest import QUICK, Recipe
 
 @pytest.mark.parametrize("system", ["ml-vae", "ml-vae-rl", "ml-vae-sub"])
 def test_a_killed_training_goes_on_to_the_same_weights(prepared, tmp_path, system):
-    """The last system is killed after it has begun to relabel."""
+    """The last system is killed after it has begun to pseudo-label."""
     prepared.config = tmp_path / "conf.yaml"
     prepared.systems = system
     prepared.config.write_text(QUICK.replace("iterations: 2", "iterations: 4"))
@@ -44,9 +44,9 @@ def test_a_killed_training_goes_on_to_the_same_weights(prepared, tmp_path, syste
     assert not (killed.exp / system / "training.json").exists()
 
     assert killed.stage(4) == 0
-    relabels = system == "ml-vae-sub"
-    assert relabels is ("tensor.targets" in load_file(prepared.exp / system / checkpoint.name))
-    for name in ["checkpoint", "model", *(["edges"] if relabels else [])]:
+    pseudo = system == "ml-vae-sub"
+    assert pseudo is ("tensor.targets" in load_file(prepared.exp / system / checkpoint.name))
+    for name in ["checkpoint", "model", *(["edges"] if pseudo else [])]:
         mine, theirs = (
             load_file(recipe.exp / system / f"{name}.safetensors") for recipe in (killed, prepared)
         )

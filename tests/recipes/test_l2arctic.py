@@ -9,7 +9,7 @@ from lhotse import SupervisionSet
 
 from mlvae.data.dataset import load_cuts
 from mlvae.data.manifests import SPLITS
-from mlvae.score.truth import read_truth
+from mlvae.score.reference import read_reference
 from tests.corpora.l2arctic.tree import (
     NUM_UNANNOTATED,
     READ,
@@ -42,8 +42,8 @@ def lines(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def truth_of_all(data_dir):
-    return {item.id: item for item in SupervisionSet.from_file(data_dir / "truth.jsonl.gz")}
+def reference_of_all(data_dir):
+    return {item.id: item for item in SupervisionSet.from_file(data_dir / "reference.jsonl.gz")}
 
 
 def errors(item):
@@ -92,8 +92,8 @@ def test_everything_is_read_or_skipped_with_file_and_reason(untidy, capsys):
 
 
 def test_untidy_annotation_is_read_as_it_is_meant(prepared):
-    truth = truth_of_all(prepared[1])
-    found = {item.id[len("aba-") :]: item for item in truth.values() if item.speaker == "ABA"}
+    reference = reference_of_all(prepared[1])
+    found = {item.id[len("aba-") :]: item for item in reference.values() if item.speaker == "ABA"}
     assert set(found) == set(READ)
     # A single label of another phone is what the annotators had in mind: correct.
     assert {stem: errors(item) for stem, item in found.items() if errors(item)} == {
@@ -114,7 +114,7 @@ def test_untidy_annotation_is_read_as_it_is_meant(prepared):
 
 
 def test_times_that_overlap_or_pass_the_end_are_made_right(prepared):
-    found = truth_of_all(prepared[1])
+    found = reference_of_all(prepared[1])
     overlap = found["aba-arctic_a0025"].alignment["canonical"]
     assert [unit.start for unit in overlap][:3] == pytest.approx([0.1, 0.185, 0.3])
     assert overlap[0].end == pytest.approx(0.185)
@@ -170,14 +170,14 @@ def test_a_cut_says_what_training_and_scoring_by_word_need(tidy, tmp_path):
             first = [phones[0] for phones in supervision.custom["pronunciations"]]
             assert sum(first, []) == supervision.custom["units"]
             assert supervision.alignment is None
-    truth = read_truth(tmp_path / "truth.jsonl.gz")
-    assert truth.utterances == ["njs-arctic_a0001", "njs-arctic_a0002"]
-    assert truth.positive.sum() == 2
-    assert set(truth.sources) == set(truth.utterances)
+    reference = read_reference(tmp_path / "reference.jsonl.gz")
+    assert reference.utterances == ["njs-arctic_a0001", "njs-arctic_a0002"]
+    assert reference.positive.sum() == 2
+    assert set(reference.sources) == set(reference.utterances)
 
 
 def test_manifests_do_not_depend_on_the_annotators_verdict(tmp_path):
-    """Without their errors the cuts are the same: only truth tells them."""
+    """Without their errors the cuts are the same: only reference tells them."""
     other = tmp_path / "other"
     for speaker in ("ABA", "HJK", "NJS"):
         for number in (1, 2):
@@ -203,13 +203,25 @@ def test_protocol_annotation_has_the_annotators_units(tidy, tmp_path):
     units = ["sil", "sh", "iy", "hh", "ae", "d", "ah", "d", "aa", "g", "sil"]
     assert cut.supervisions[0].custom["units"] == units
     assert "words" not in cut.supervisions[0].custom
-    truth = read_truth(tmp_path / "truth.jsonl.gz")
-    assert truth.canonical[:11] == units
-    assert truth.perceived[:11] == ["sil", "s", "iy", "hh", "ae", "d", "ah", "d", "aa", "-", "sil"]
+    reference = read_reference(tmp_path / "reference.jsonl.gz")
+    assert reference.canonical[:11] == units
+    assert reference.perceived[:11] == [
+        "sil",
+        "s",
+        "iy",
+        "hh",
+        "ae",
+        "d",
+        "ah",
+        "d",
+        "aa",
+        "-",
+        "sil",
+    ]
     assert load_json(tmp_path / "corpus.json")["protocol"] == "annotation"
 
 
-def test_tokens_come_in_stage_2_and_their_truth_is_of_words(tidy, tmp_path):
+def test_tokens_come_in_stage_2_and_their_reference_is_of_words(tidy, tmp_path):
     assert run(tidy, tmp_path, "--unit", "bpe") == 0
     assert fbank_stage(["--data-dir", str(tmp_path), *SAME_AUDIO]) == 0
     options = ["--data-dir", str(tmp_path), "--vocab-size", "14"]
@@ -223,16 +235,16 @@ def test_tokens_come_in_stage_2_and_their_truth_is_of_words(tidy, tmp_path):
     starts = [unit.startswith("▁") for unit in custom["units"]]
     new_word = [True] + [b > a for a, b in zip(custom["word_of_unit"], custom["word_of_unit"][1:])]
     assert starts == new_word
-    truth = read_truth(tmp_path / "truth.jsonl.gz")
-    assert truth.canonical[:4] == ["she", "had", "a", "dog"]
-    assert truth.positive.tolist() == [True, False, False, True] + [False] * 4
+    reference = read_reference(tmp_path / "reference.jsonl.gz")
+    assert reference.canonical[:4] == ["she", "had", "a", "dog"]
+    assert reference.positive.tolist() == [True, False, False, True] + [False] * 4
 
 
 def test_words_of_phones_and_of_tokens_are_judged_alike(tidy, tmp_path):
     verdicts = []
     for unit in ("phone", "bpe"):
         assert run(tidy, tmp_path / unit, "--unit", unit) == 0
-        found = truth_of_all(tmp_path / unit)
+        found = reference_of_all(tmp_path / unit)
         verdicts.append({name: item.custom["words"] for name, item in found.items()})
     assert verdicts[0] == verdicts[1]
     assert any(word["marked"] for word in verdicts[0]["aba-arctic_a0001"])

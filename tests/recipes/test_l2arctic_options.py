@@ -25,8 +25,8 @@ def load_json(path):
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def truth_of_all(data_dir):
-    return {item.id: item for item in SupervisionSet.from_file(data_dir / "truth.jsonl.gz")}
+def reference_of_all(data_dir):
+    return {item.id: item for item in SupervisionSet.from_file(data_dir / "reference.jsonl.gz")}
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_the_suitcase_comes_on_request(tmp_path):
     root = write_untidy(tmp_path / "root")
     options = ["--unknown-words", "skip", "--suitcase"]
     assert run(root, tmp_path / "data", *options) == 0
-    names = {item.id: item.custom["split"] for item in truth_of_all(tmp_path / "data").values()}
+    names = {item.id: item.custom["split"] for item in reference_of_all(tmp_path / "data").values()}
     assert names["suitcase_corpus-aba"] == "train"
     assert names["suitcase_corpus-njs"] == "test"
     assert len(names) == len(READ) + 4 + len(SUITCASES)
@@ -68,7 +68,7 @@ def test_some_utterances_are_drawn_evenly_and_again(tmp_path):
     for seed in ("0", "0", "1"):
         data = tmp_path / f"data{len(drawn)}"
         assert run(root, data, "--num-utterances", "6", "--seed", seed) == 0
-        drawn.append(sorted(truth_of_all(data)))
+        drawn.append(sorted(reference_of_all(data)))
         about = load_json(data / "corpus.json")
         assert [about["counts"][split]["utterances"] for split in SPLITS] == [2, 2, 2]
     assert drawn[0] == drawn[1] != drawn[2]
@@ -78,7 +78,7 @@ def test_one_speaker_may_be_held_out(tmp_path):
     root = write_tidy(tmp_path / "root", ("ABA", "BWC", "HJK", "NJS"))
     assert run(root, tmp_path / "data", "--split", "speaker:BWC") == 0
     splits = {
-        item.speaker: item.custom["split"] for item in truth_of_all(tmp_path / "data").values()
+        item.speaker: item.custom["split"] for item in reference_of_all(tmp_path / "data").values()
     }
     assert splits == {"ABA": "train", "BWC": "test", "HJK": "valid", "NJS": "train"}
 

@@ -19,7 +19,7 @@ CONFIG = "silence: true\n" + (
     QUICK.replace("max_frames: 800", "max_frames: 3000")
     .replace("batch_frames: 256", "batch_frames: 2048")
     .replace("scales: [0.1, 0.3, 1.0], max_cuts: 20", "scales: [0.1, 0.3], max_cuts: 6")
-    .replace("relabel_after: 1", "estimate_after: 1")
+    .replace("pseudo_labels_after: 1", "estimate_after: 1")
     .replace("acoustic_scale: 0.3", "acoustic_scale: 0.3, competitors: 4, deletions: true")
 )
 SYSTEMS = ("ml-vae", "ml-vae-sub")
@@ -110,14 +110,14 @@ def test_answers_are_of_the_canonical_units(phones):
 
 
 def test_a_system_that_may_leave_units_out_says_how_likely_that_is(phones):
-    assert not any(has_tier(cut, "mlvae_left_out") for cut in answers(phones, "ml-vae"))
+    assert not any(has_tier(cut, "mlvae_deleted") for cut in answers(phones, "ml-vae"))
     table = UnitTable.load(phones.data / "units" / "tokens.txt")
     for cut in answers(phones, "ml-vae-sub"):
-        wrong, left_out = tier(cut, "mlvae"), tier(cut, "mlvae_left_out")
-        assert len(left_out) == len(wrong)
-        for all_errors, one in zip(wrong, left_out):
+        wrong, deleted = tier(cut, "mlvae"), tier(cut, "mlvae_deleted")
+        assert len(deleted) == len(wrong)
+        for all_errors, one in zip(wrong, deleted):
             assert 0 <= one.score <= all_errors.score + 1e-6
-        assert {item.symbol for item in tier(cut, "mlvae_heard")} <= {"-", *table.symbols}
+        assert {item.symbol for item in tier(cut, "mlvae_perceived")} <= {"-", *table.symbols}
 
 
 def test_details_are_by_error_by_word_and_by_unit(phones):
@@ -125,7 +125,7 @@ def test_details_are_by_error_by_word_and_by_unit(phones):
     details = results["details"]
     totals = json.loads((phones.data / "annotation.json").read_text())["units"]
     errors = details["errors"]["ML-VAE-sub"]
-    number = errors["num_substituted"] + errors["num_left_out"]
+    number = errors["num_substituted"] + errors["num_deleted"]
     assert number == results["counts"]["num_mismatched"] > 0
     assert details["counts"]["insertions"] <= totals["insertions apart"]
     assert {"oracle", "FA", "ML-VAE", "ML-VAE-sub"} <= set(details["words"])
@@ -169,8 +169,8 @@ def test_the_annotators_units_have_silence_and_added_sounds(make):
         results["details"]["errors"]["FA"],
         json.loads((recipe.data / "annotation.json").read_text())["units"],
     )
-    kinds = ("substituted", "left_out", "added", "correct")
+    kinds = ("substituted", "deleted", "inserted", "correct")
     assert sum(errors[f"num_{kind}"] for kind in kinds) == results["counts"]["num_units"]
-    assert errors["num_added"] <= totals["insertions"]
+    assert errors["num_inserted"] <= totals["insertions"]
     assert "sil" in results["details"]["units"]["FA"]
     assert results["details"]["words"] == {}

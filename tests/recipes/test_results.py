@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from mlvae.score import experiment
-from tests.score.conftest import corpus, make_truth  # noqa: F401
+from tests.score.conftest import corpus, make_reference  # noqa: F401
 from tests.score.experiments import HEARD, LIKE, make_experiment
 from tests.shell_project import ROOT
 
@@ -99,7 +99,7 @@ def test_every_part_is_run_and_recorded(results, tmp_path):
         "--exp-dir exp/speaker-theo --systems 'ml-vae ml-vae-rl ml-vae-sub' --seed 0",
         "machine": "2 cores of X",
         "threads": "",
-        "company": "",
+        "machine_note": "",
         "commit": "c0ffee",
         "output": "",
     }
@@ -141,7 +141,7 @@ def test_a_command_that_fails_stops_and_leaves_no_record(results, tmp_path):
 
 
 def test_threads_and_company_are_recorded(results, tmp_path, monkeypatch):
-    options = ["audiomnist", "--parts", "estep", "--company", "a training run"]
+    options = ["audiomnist", "--parts", "estep", "--machine-note", "a training run"]
     with monkeypatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
         # No other run is there yet: the page is of this part alone.
@@ -284,7 +284,7 @@ def test_figures_are_those_of_the_runs(digits, first):
     assert [line.split("|")[2] for line in rows] == [" 45.7 "] * 2  # of the iteration kept
 
 
-def test_parts_that_were_not_run_are_left_out_and_named(digits, capsys):
+def test_parts_that_were_not_run_are_deleted_and_named(digits, capsys):
     status, text = digits("--parts", "fsdd")
     assert status == 0
     assert [line for line in text.splitlines() if line.startswith("## ")] == [

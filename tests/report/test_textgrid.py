@@ -23,14 +23,14 @@ def read(path):
 
 def test_round_trip(tmp_path):
     fa = [("3", 0.0, 0.4), ("5", 0.4, 0.6)]
-    heard = [("3", 0.0, 0.5), ("*", 0.5, 0.5)]
-    cut = make_cut(fa=fa, mlvae=fa, mlvae_heard=heard, not_asked_for=fa)
+    perceived = [("3", 0.0, 0.5), ("*", 0.5, 0.5)]
+    cut = make_cut(fa=fa, mlvae=fa, mlvae_perceived=perceived, not_asked_for=fa)
     path = tmp_path / "utt.TextGrid"
-    write_textgrid(cut, path, tiers=["fa", "mlvae", "mlvae_heard"])
+    write_textgrid(cut, path, tiers=["fa", "mlvae", "mlvae_perceived"])
     grid, tiers = read(path)
-    assert list(tiers) == ["fa", "mlvae", "mlvae_heard"]
+    assert list(tiers) == ["fa", "mlvae", "mlvae_perceived"]
     assert tiers["fa"] == [(0.0, 0.4, "3"), (0.4, 1.0, "5")]
-    assert tiers["mlvae_heard"] == [(0.0, 0.5, "3"), (0.5, 1.0, "*")]
+    assert tiers["mlvae_perceived"] == [(0.0, 0.5, "3"), (0.5, 1.0, "*")]
     assert (grid.minTimestamp, grid.maxTimestamp) == (0.0, 1.0)
     assert [file.name for file in tmp_path.iterdir()] == ["utt.TextGrid"]
 

@@ -9,8 +9,8 @@ from tests.score.experiments import HEARD, SAID, TEXTS, UNIT, make_experiment, w
 
 
 @pytest.fixture
-def make_truth():
-    """Build the truth of one utterance from units of equal length."""
+def make_reference():
+    """Build the reference of one utterance from units of equal length."""
 
     def make(name, canonical, perceived, seconds=0.5, split="test", speaker="anna", sources=None):
         def items(symbols):
@@ -36,15 +36,15 @@ def make_truth():
 
 
 @pytest.fixture
-def corpus(tmp_path, make_truth):
+def corpus(tmp_path, make_reference):
     """A corpus folder of four test utterances, and their cuts."""
     data = tmp_path / "data"
     data.mkdir()
     corpus = {"corpus": "tiny", "title": "Mismatch-tiny", "synthetic": True, "mismatch_rate": 0.2}
     (data / "corpus.json").write_text(json.dumps(corpus))
-    truth = [make_truth(name, TEXTS[name], SAID[name], seconds=UNIT) for name in TEXTS]
-    truth.append(make_truth("v0", "12", "12", split="valid"))
-    SupervisionSet.from_segments(truth).to_file(data / "truth.jsonl.gz")
+    reference = [make_reference(name, TEXTS[name], SAID[name], seconds=UNIT) for name in TEXTS]
+    reference.append(make_reference("v0", "12", "12", split="valid"))
+    SupervisionSet.from_segments(reference).to_file(data / "reference.jsonl.gz")
     cuts = []
     with LilcomChunkyWriter(tmp_path / "feats") as writer:
         for name, text in TEXTS.items():

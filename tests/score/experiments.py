@@ -18,14 +18,14 @@ SYSTEMS = list(load_config(SYSTEMS_FILE).systems.values())
 
 TEXTS = {"t0": "312", "t1": "35467", "t2": "90121", "t3": "4455"}
 SAID = {"t0": "312", "t1": "35467", "t2": "94121", "t3": "4415"}
-# What each system heard, and how late it puts every start but the first, in seconds.
+# What each system perceived, and how late it puts every start but the first, in seconds.
 HEARD = {
     "fa": ({}, 0.1),
     "ml-vae": ({"t0": "312", "t1": "35*67", "t2": "9*121", "t3": "44*5"}, 0.1),
     "ml-vae-sub": ({"t0": "312", "t1": "35467", "t2": "94121", "t3": "4425"}, 0.0),
     "ml-vae-sub-no-generator": ({"t0": "312", "t1": "3546-", "t2": "94121", "t3": "4455"}, 0.0),
 }
-# All systems of the paper, and where the answers of those that ``HEARD`` lacks are taken from.
+# All systems of the paper, and where the hypotheses of those that ``HEARD`` lacks are taken from.
 LIKE = {
     "two-pass-fa": "ml-vae-sub",
     "w2v-ctc": "ml-vae-sub",
@@ -55,20 +55,20 @@ def with_features(cut, writer):
     return cut
 
 
-def probability(symbol, heard):
-    """Sure of what it heard, but for the unit 7, of which it thinks the opposite."""
-    return 0.9 if (symbol != heard) != (symbol == "7") else 0.1
+def probability(symbol, perceived):
+    """Sure of what it perceived, but for the unit 7, of which it thinks the opposite."""
+    return 0.9 if (symbol != perceived) != (symbol == "7") else 0.1
 
 
 def tiers_of(name, system):
     text = TEXTS[name]
-    heard, late = HEARD[LIKE.get(system, system)]
+    perceived, late = HEARD[LIKE.get(system, system)]
     starts = [UNIT * i + (late if i else 0) for i in range(len(text))]
     spans = list(zip(starts, [*starts[1:], UNIT * len(text)]))
     tiers = {"fa": [AlignmentItem(s, b, e - b, 3.0) for s, (b, e) in zip(text, spans)]}
-    if heard:
-        scores = [probability(s, h) for s, h in zip(text, heard[name])]
-        for tier, symbols in (("mlvae", text), ("mlvae_heard", heard[name])):
+    if perceived:
+        scores = [probability(s, h) for s, h in zip(text, perceived[name])]
+        for tier, symbols in (("mlvae", text), ("mlvae_perceived", perceived[name])):
             tiers[tier] = [
                 AlignmentItem(s, b, e - b, p) for s, (b, e), p in zip(symbols, spans, scores)
             ]
@@ -79,8 +79,8 @@ def make_experiment(exp, cuts, systems):
     """An experiment folder as stages 3 to 5 leave it."""
     for system in systems:
         (exp / system).mkdir(parents=True)
-        answers = [with_tiers(cut, tiers_of(cut.id, system)) for cut in cuts]
-        CutSet.from_cuts(answers).to_file(exp / system / "cuts_test.jsonl.gz")
+        hypotheses = [with_tiers(cut, tiers_of(cut.id, system)) for cut in cuts]
+        CutSet.from_cuts(hypotheses).to_file(exp / system / "cuts_test.jsonl.gz")
         training = {"num_params": 20_000, "training_seconds": 1.5, "rounds": 8}
         if system != "fa":
             training["num_params"] = 1_500_000

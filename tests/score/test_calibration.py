@@ -5,14 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlvae.score.calibration import (
-    brier_score,
-    brier_skill,
-    calibration,
-    equal_mass_bins,
-    expected_calibration_error,
-    reliability_curve,
-)
+from mlvae.score.calibration import calibration, equal_mass_bins, reliability_curve
 
 NO, YES = False, True
 
@@ -57,18 +50,19 @@ def test_against_plain_loops(pairs, num_bins):
     probabilities, positives = zip(*pairs)
     arrays = np.array(probabilities), np.array(positives)
     brier = sum((p - y) ** 2 for p, y in pairs) / len(pairs)
-    assert brier_score(*arrays) == pytest.approx(brier)
+    found = calibration(*arrays, num_bins)
+    assert found.brier_score == pytest.approx(brier)
     skill = loop_skill(probabilities, positives)
-    assert brier_skill(*arrays) == (skill if skill is None else pytest.approx(skill))
-    error = expected_calibration_error(*arrays, num_bins)
-    assert error == pytest.approx(loop_error(probabilities, positives, num_bins))
+    assert found.brier_skill == (skill if skill is None else pytest.approx(skill))
+    error = loop_error(probabilities, positives, num_bins)
+    assert found.expected_calibration_error == pytest.approx(error)
 
     curve = reliability_curve(*arrays, num_bins)
     assert curve.num_units.sum() == len(pairs) and curve.num_units.min() >= 1
     assert len(curve.num_units) <= num_bins
     assert (np.diff(curve.probability) > -1e-12).all()
-    assert (curve.num_units * curve.share).sum() == pytest.approx(sum(positives))
-    assert ((curve.low <= curve.share + 1e-12) & (curve.share <= curve.high + 1e-12)).all()
+    assert (curve.num_units * curve.fraction).sum() == pytest.approx(sum(positives))
+    assert ((curve.low <= curve.fraction + 1e-12) & (curve.fraction <= curve.high + 1e-12)).all()
     assert ((curve.low >= 0) & (curve.high <= 1)).all()
 
 
@@ -118,8 +112,9 @@ def test_calibrated_probabilities_have_a_small_error():
     # Too sure of itself: the odds are squared and more.
     odds = (said / (1 - said)) ** 3
     sure = odds / (1 + odds)
-    assert expected_calibration_error(sure, true) > 0.08
-    assert brier_skill(sure, true) < found.brier_skill
+    worse = calibration(sure, true)
+    assert worse.expected_calibration_error > 0.08
+    assert worse.brier_skill < found.brier_skill
 
 
 def test_known_cases():
@@ -165,6 +160,6 @@ def test_refused_input():
         calibration(half[:0], yes[:0])
     for wrong in (1.5, -0.1, np.nan):
         with pytest.raises(ValueError, match="outside 0..1"):
-            brier_score(np.array([0.5, 0.5, wrong]), yes)
+            calibration(np.array([0.5, 0.5, wrong]), yes)
     with pytest.raises(ValueError, match="at least 1 bin"):
         reliability_curve(half, yes, num_bins=0)

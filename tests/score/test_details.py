@@ -1,4 +1,4 @@
-"""Figures of a corpus with annotators: error types, times, words, units, insertions."""
+"""Metrics of a corpus with annotators: error types, times, words, units, insertions."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pytest
 from lhotse import CutSet, LilcomChunkyWriter, MonoCut, SupervisionSegment, SupervisionSet
 from lhotse.supervision import AlignmentItem
 
-from mlvae.score.answers import outcomes, tier_answer
 from mlvae.score.details import by_error, by_unit, details_of, format_details, times
 from mlvae.score.experiment import score_experiment
+from mlvae.score.hypotheses import outcomes, tier_hypothesis
 from mlvae.score.metrics import score
-from mlvae.score.truth import truth_of
-from mlvae.score.words import word_answer
+from mlvae.score.reference import reference_of
+from mlvae.score.words import word_hypothesis
 from mlvae.tiers import tier, with_tiers
 from tests.score.experiments import SYSTEMS, with_features
 
@@ -61,23 +61,23 @@ def annotated(unit: str = "phone", name: str = "x") -> SupervisionSegment:
     )
 
 
-def answered(heard: str = "aD-db", name: str = "x", late: float = 0.0) -> MonoCut:
-    """``D`` stands for a rightly heard d; a unit that was left out has no length."""
+def covered(perceived: str = "aD-db", name: str = "x", late: float = 0.0) -> MonoCut:
+    """``D`` stands for a rightly perceived d; a unit that was left out has no length."""
     starts = [0.0, 0.2 + late, 0.4, 0.4, 0.6]
     ends = [*starts[1:], 1.0]
-    spans = [(s, 0.0 if h == "-" else e - s) for s, e, h in zip(starts, ends, heard)]
+    spans = [(s, 0.0 if h == "-" else e - s) for s, e, h in zip(starts, ends, perceived)]
     symbols = [unit[0] for unit in UNITS]
     custom = {"units": symbols, "words": list(WORDS), "word_of_unit": WORD_OF}
     supervision = SupervisionSegment(name, name, 0.0, 1.0, custom=custom)
     cut = MonoCut(name, 0.0, 1.0, 0, supervisions=[supervision])
-    said = heard.lower()
+    said = perceived.lower()
     scores = [0.9 if a != b else 0.2 for a, b in zip(symbols, said)]
     return with_tiers(
         cut,
         {
             "fa": [AlignmentItem(u, *span) for u, span in zip(symbols, spans)],
             "mlvae": [AlignmentItem(u, *s, p) for u, s, p in zip(symbols, spans, scores)],
-            "mlvae_heard": [AlignmentItem(u, *s, p) for u, s, p in zip(said, spans, scores)],
+            "mlvae_perceived": [AlignmentItem(u, *s, p) for u, s, p in zip(said, spans, scores)],
             "mlvae_word": [
                 AlignmentItem("ab", 0.0, 0.4, 0.95),
                 AlignmentItem("cdb", 0.4, 0.6, 0.9),
@@ -86,22 +86,22 @@ def answered(heard: str = "aD-db", name: str = "x", late: float = 0.0) -> MonoCu
     )
 
 
-def answer_of(truth, cut):
-    return tier_answer("ours", truth, [cut], "mlvae", "mlvae_heard")
+def hypothesis_of(reference, cut):
+    return tier_hypothesis("ours", reference, [cut], "mlvae", "mlvae_perceived")
 
 
 def test_errors_count_by_their_type():
-    truth = truth_of([annotated()])
-    found = by_error(truth, answer_of(truth, answered()))
-    assert (found["num_substituted"], found["num_left_out"], found["num_correct"]) == (1, 1, 3)
-    assert (found["substituted_flagged"], found["left_out_flagged"]) == (1.0, 1.0)
+    reference = reference_of([annotated()])
+    found = by_error(reference, hypothesis_of(reference, covered()))
+    assert (found["num_substituted"], found["num_deleted"], found["num_correct"]) == (1, 1, 3)
+    assert (found["substituted_flagged"], found["deleted_flagged"]) == (1.0, 1.0)
     assert found["correct_flagged"] == 0.0
-    assert found["left_out_f1"] == 1.0
-    worse = by_error(truth, answer_of(truth, answered("a--db")))
-    assert worse["left_out_precision"] == 0.5
-    assert worse["left_out_f1"] == pytest.approx(2 / 3)
-    never = by_error(truth, answer_of(truth, answered("abcdd")))
-    assert (never["substituted_flagged"], never["left_out_f1"]) == (0.0, None)
+    assert found["deletion_f1"] == 1.0
+    worse = by_error(reference, hypothesis_of(reference, covered("a--db")))
+    assert worse["deletion_precision"] == 0.5
+    assert worse["deletion_f1"] == pytest.approx(2 / 3)
+    never = by_error(reference, hypothesis_of(reference, covered("abcdd")))
+    assert (never["substituted_flagged"], never["deletion_f1"]) == (0.0, None)
     assert never["correct_flagged"] == pytest.approx(1 / 3)
 
 
@@ -110,36 +110,36 @@ def test_only_kinds_that_are_there_have_a_column():
     segment = annotated()
     segment.custom["error"][2] = "a"
     segment.custom["insertions"] = []
-    truth = truth_of([segment])
-    details = details_of(truth, [tier_answer("oracle", truth, [answered()], "fa")], [])
-    assert details["errors"]["oracle"]["num_added"] == 1
+    reference = reference_of([segment])
+    details = details_of(reference, [tier_hypothesis("oracle", reference, [covered()], "fa")], [])
+    assert details["errors"]["oracle"]["num_inserted"] == 1
     text = format_details(details, "x")
-    figures = text.split("Figures are in percent")[0]
-    (errors,) = [line for line in figures.splitlines() if line.startswith("errors")]
-    (times,) = [line for line in figures.splitlines() if line.startswith("times")]
+    metrics = text.split("Metrics are in percent")[0]
+    (errors,) = [line for line in metrics.splitlines() if line.startswith("errors")]
+    (times,) = [line for line in metrics.splitlines() if line.startswith("times")]
     assert all(kind in errors for kind in ("substituted (1)", "added (1)", "correct (3)"))
     assert "left out" not in errors and "left out" not in times
     assert " ".join(times.split()) == "times average IoU substituted added correct start 20 ms"
-    assert "Every annotated error is in these figures." in text
-    assert "\nwords" not in figures
+    assert "Every annotated error is in these metrics." in text
+    assert "\nwords" not in metrics
 
 
 def test_units_without_an_interval_do_not_count_for_times():
-    truth = truth_of([annotated()])
-    answer = answer_of(truth, answered(late=0.05))
-    found = times(truth, answer)
+    reference = reference_of([annotated()])
+    hypothesis = hypothesis_of(reference, covered(late=0.05))
+    found = times(reference, hypothesis)
     iou = [0.2 / 0.25, 0.15 / 0.2, 0.0, 1.0]
     assert found["average_iou"] == pytest.approx(sum(iou) / 4)
-    assert score(outcomes(truth, answer)).average_iou == pytest.approx(sum(iou) / 4)
-    assert found["iou_left_out"] == 0.0
+    assert score(outcomes(reference, hypothesis)).average_iou == pytest.approx(sum(iou) / 4)
+    assert found["iou_deleted"] == 0.0
     assert found["iou_correct"] == pytest.approx((iou[0] + 1) / 2)
     assert found["median_start_error"] == pytest.approx(0.0)
     assert found["starts_within_tolerance"] == pytest.approx(2 / 3)
 
 
-def test_every_unit_has_figures_of_its_own():
-    truth = truth_of([annotated()])
-    found = by_unit(truth, answer_of(truth, answered("aD-dd")))
+def test_every_unit_has_metrics_of_its_own():
+    reference = reference_of([annotated()])
+    found = by_unit(reference, hypothesis_of(reference, covered("aD-dd")))
     assert found["b"] == {
         "num_units": 2,
         "num_mispronounced": 1,
@@ -151,25 +151,25 @@ def test_every_unit_has_figures_of_its_own():
 
 
 def test_a_word_is_flagged_where_any_of_its_units_is():
-    cut = word_answer(answered("aDcdb"), "mlvae", "mlvae_heard")
+    cut = word_hypothesis(covered("aDcdb"), "mlvae", "mlvae_perceived")
     assert [(i.symbol, i.start, i.score) for i in tier(cut, "mlvae")] == [
         ("ab", 0.0, 0.95),
         ("cdb", 0.4, 0.9),
     ]
-    assert [item.symbol for item in tier(cut, "mlvae_heard")] == ["*", "cdb"]
+    assert [item.symbol for item in tier(cut, "mlvae_perceived")] == ["*", "cdb"]
     assert [item.duration for item in tier(cut, "fa")] == pytest.approx([0.4, 0.6])
-    words = truth_of([annotated()]).annotation.words
+    words = reference_of([annotated()]).annotation.words
     assert words.canonical == list(WORDS)
-    assert score(outcomes(words, answer_of(words, cut))).hard_recall == 0.5
-    plain = answered()
+    assert score(outcomes(words, hypothesis_of(words, cut))).hard_recall == 0.5
+    plain = covered()
     del plain.supervisions[0].custom["words"]
-    assert word_answer(plain, "mlvae", "mlvae_heard") is None
+    assert word_hypothesis(plain, "mlvae", "mlvae_perceived") is None
 
 
 def test_what_is_apart_is_said():
-    truth = truth_of([annotated(), annotated(name="y")])
-    answer = answer_of(truth, answered())
-    details = details_of(truth, [answer_of(truth, answered()), answer], [])
+    reference = reference_of([annotated(), annotated(name="y")])
+    hypothesis = hypothesis_of(reference, covered())
+    details = details_of(reference, [hypothesis_of(reference, covered()), hypothesis], [])
     assert details["counts"] == {
         "insertions": 2,
         "words with insertions": 2,
@@ -185,8 +185,8 @@ def test_a_corpus_whose_mismatches_were_made_has_no_details(folders):
 
 
 def test_of_many_kinds_of_units_the_most_frequent_are_listed():
-    truth = truth_of([annotated()])
-    details = details_of(truth, [tier_answer("oracle", truth, [answered()], "fa")], [])
+    reference = reference_of([annotated()])
+    details = details_of(reference, [tier_hypothesis("oracle", reference, [covered()], "fa")], [])
     row = {"num_mispronounced": 0, "precision": 0.0, "recall": 0.0, "f1": 0.0}
     many = {f"w{number}": {"num_units": number, **row} for number in range(100, 200)}
     details["units"] = {"oracle": many}
@@ -202,10 +202,10 @@ def test_stage_6_of_phones_and_of_tokens(unit, tmp_path, capsys):
     corpus = {"title": "L2-ARCTIC (simulated)", "synthetic": True, "unit": unit}
     (data / "corpus.json").write_text(json.dumps(corpus))
     names = ("x", "y")
-    truth = SupervisionSet.from_segments(annotated(unit, name) for name in names)
-    truth.to_file(data / "truth.jsonl.gz")
+    reference = SupervisionSet.from_segments(annotated(unit, name) for name in names)
+    reference.to_file(data / "reference.jsonl.gz")
     with LilcomChunkyWriter(tmp_path / "feats") as writer:
-        cuts = [with_features(answered(name=name), writer) for name in names]
+        cuts = [with_features(covered(name=name), writer) for name in names]
     for system in ("fa", "ml-vae-sub"):
         (exp / system).mkdir(parents=True)
         CutSet.from_cuts(cuts).to_file(exp / system / "cuts_test.jsonl.gz")
@@ -233,12 +233,12 @@ def test_stage_6_of_phones_and_of_tokens(unit, tmp_path, capsys):
 
 
 def test_stage_6_without_words_says_nothing_of_words(tmp_path, capsys):
-    """As in protocol annotation: the truth knows words, the answers do not."""
+    """As in protocol annotation: the reference knows words, the hypotheses do not."""
     data, exp = tmp_path / "data", tmp_path / "exp"
     data.mkdir()
     (data / "corpus.json").write_text(json.dumps({"title": "L2-ARCTIC", "synthetic": False}))
-    SupervisionSet.from_segments([annotated()]).to_file(data / "truth.jsonl.gz")
-    cut = answered()
+    SupervisionSet.from_segments([annotated()]).to_file(data / "reference.jsonl.gz")
+    cut = covered()
     for name in ("words", "word_of_unit"):
         del cut.supervisions[0].custom[name]
     (exp / "fa").mkdir(parents=True)
@@ -254,10 +254,10 @@ def test_stage_6_without_words_says_nothing_of_words(tmp_path, capsys):
 
 
 def test_a_table_of_many_systems_stays_readable():
-    truth = truth_of([annotated()])
-    answer = answer_of(truth, answered())
-    details = details_of(truth, [tier_answer("oracle", truth, [answered()], "fa")], [])
+    reference = reference_of([annotated()])
+    hypothesis = hypothesis_of(reference, covered())
+    details = details_of(reference, [tier_hypothesis("oracle", reference, [covered()], "fa")], [])
     details["units"].update({name: details["units"]["oracle"] for name in ("A", "FA")})
     (line,) = [line for line in format_details(details, "x").splitlines() if "wrong  " in line]
     assert line.split() == ["units", "number", "wrong", "A"]
-    assert answer.flags.any()
+    assert hypothesis.flags.any()

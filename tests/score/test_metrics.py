@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlvae.score.metrics import FIGURES, Outcomes, interval_iou, score
+from mlvae.score.metrics import METRICS, Outcomes, interval_iou, score
 
 
 def loop_ratio(above, below):
@@ -139,7 +139,7 @@ def test_iou_against_a_loop(spans):
         ((0.0, 1.0), (1.0, 2.0), 0.0),
         ((0.0, 1.0), (0.25, 0.5), 0.25),
         ((0.5, 0.5), (0.0, 1.0), 0.0),  # a deleted unit
-        ((0.5, 0.5), (0.5, 0.5), 0.0),  # also where the truth has no length either
+        ((0.5, 0.5), (0.5, 0.5), 0.0),  # also where the reference has no length either
     ],
 )
 def test_iou_of_single_spans(found, true, expected):
@@ -161,5 +161,5 @@ def test_refused_input():
         interval_iou(one, one - 1, one, one)
 
 
-def test_figures_are_named_once():
-    assert len(set(FIGURES)) == len(FIGURES) == 10
+def test_metrics_are_named_once():
+    assert len(set(METRICS)) == len(METRICS) == 10

@@ -11,13 +11,13 @@ from lhotse import (
     MonoCut,
     SupervisionSegment,
 )
-
-from mlvae.score import example
 from mlvae.score.example import choose_example
-from mlvae.score.experiment import score_experiment
-from mlvae.score.metrics import FIGURES
 from mlvae.score.table import format_count
 from mlvae.score.truth import truth_of
+
+from mlvae.score import example
+from mlvae.score.experiment import score_experiment
+from mlvae.score.metrics import FIGURES
 from tests.score.experiments import HEARD, LIKE, SYSTEMS, make_experiment
 
 ROOT = Path(__file__).parents[2]

@@ -7,10 +7,10 @@ from lhotse.supervision import AlignmentItem
 from scipy.stats import t as student_t
 
 from benchmarks import seeds
-from mlvae.score.bootstrap import paired_difference
+from mlvae.score.intervals import compare_over_seeds
 from mlvae.score.metrics import Outcomes
-from mlvae.score.seeds import compare_over_seeds
 from tests.score.experiments import SYSTEMS_FILE
+from tests.score.test_intervals import paired_difference
 
 NUM_CLUSTERS, UNITS_EACH = 40, 3
 
@@ -57,12 +57,12 @@ def test_the_mean_and_both_errors_by_hand():
     assert found.each[1] == alone
 
 
-@pytest.mark.parametrize("figure", ["average_iou", "pooled_f1", "macro_f1"])
-def test_one_run_varies_by_recordings_only(figure):
+@pytest.mark.parametrize("metric", ["average_iou", "pooled_f1", "macro_f1"])
+def test_one_run_varies_by_recordings_only(metric):
     runs, clusters = make_runs(np.random.default_rng(1), num_runs=1)
-    found = compare_over_seeds(runs, clusters, [figure], num_resamples=500)[figure]
+    found = compare_over_seeds(runs, clusters, [metric], num_resamples=500)[metric]
     assert found.error_runs is None and found.degrees == pytest.approx(NUM_CLUSTERS - 1)
-    alone = paired_difference(*runs[0], clusters, figure, num_resamples=500)
+    alone = paired_difference(*runs[0], clusters, metric, num_resamples=500)
     assert found.mean.estimate == alone.estimate
     assert found.mean.high - found.mean.low == pytest.approx(alone.high - alone.low, rel=0.15)
 
@@ -87,25 +87,25 @@ def test_the_interval_holds_the_difference_as_often_as_it_says():
 
 
 @pytest.fixture
-def folders(tmp_path, make_truth):
+def folders(tmp_path, make_reference):
     """A corpus of two utterances and two runs of two systems."""
     data = tmp_path / "data"
     data.mkdir()
-    truth = [make_truth("a", "35", "37"), make_truth("b", "12", "12")]
-    SupervisionSet.from_segments(truth).to_file(data / "truth.jsonl.gz")
+    reference = [make_reference("a", "35", "37"), make_reference("b", "12", "12")]
+    SupervisionSet.from_segments(reference).to_file(data / "reference.jsonl.gz")
     runs = [tmp_path / "run 0", tmp_path / "run 1"]
-    for run, heard in zip(runs, ("3*", "*5")):
-        for system, said in (("ml-vae", "35"), ("ml-vae-rl", heard)):
+    for run, perceived in zip(runs, ("3*", "*5")):
+        for system, said in (("ml-vae", "35"), ("ml-vae-rl", perceived)):
             cuts = [make_cut("a", "35", said), make_cut("b", "12", "12")]
             (run / system).mkdir(parents=True)
             CutSet.from_cuts(cuts).to_file(run / system / "cuts_test.jsonl.gz")
     return data, runs
 
 
-def make_cut(name, text, heard):
+def make_cut(name, text, perceived):
     tiers = {
         tier: [AlignmentItem(symbol, i * 0.5, 0.5) for i, symbol in enumerate(symbols)]
-        for tier, symbols in (("mlvae", text), ("mlvae_heard", heard))
+        for tier, symbols in (("mlvae", text), ("mlvae_perceived", perceived))
     }
     supervision = SupervisionSegment(name, name, 0.0, 1.0, alignment=tiers)
     return MonoCut(name, 0.0, 1.0, 0, supervisions=[supervision])
@@ -122,7 +122,7 @@ def test_script_reads_the_runs_in_order(folders, tmp_path, capsys):
     assert run_script(data, runs, "--json", str(path)) == 0
     content = json.loads(path.read_text())
     assert (content["first"], content["second"], content["num_runs"]) == ("ML-VAE-RL", "ML-VAE", 2)
-    hard = content["figures"]["hard_f1"]
+    hard = content["metrics"]["hard_f1"]
     assert (hard["first"], hard["second"]) == ([1.0, 0.0], [0.0, 0.0])
     assert hard["mean"]["estimate"] == 0.5
     assert hard["error_runs"] == 0.5
@@ -138,7 +138,7 @@ def test_script_reads_the_runs_in_order(folders, tmp_path, capsys):
     [
         (["--first", "ml-vae-top"], "there is no system 'ml-vae-top'; there are: fa, "),
         (["--first", "ablation-1"], "ablation-1/cuts_test.jsonl.gz is missing; stage 5"),
-        (["--data-dir", "nowhere"], "nowhere/truth.jsonl.gz"),
+        (["--data-dir", "nowhere"], "nowhere/reference.jsonl.gz"),
     ],
 )
 def test_script_says_what_is_wrong_in_one_line(folders, capsys, options, message):

@@ -1,4 +1,4 @@
-"""Probabilities of words against the truth of their units."""
+"""Probabilities of words against the reference of their units."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from lhotse import CutSet, MonoCut, SupervisionSegment, SupervisionSet
 from lhotse.supervision import AlignmentItem
 
 from mlvae.score.experiment import score_experiment
-from mlvae.score.truth import read_truth
-from mlvae.score.words import word_calibration, word_figures
+from mlvae.score.reference import read_reference
+from mlvae.score.words import word_calibration, word_metrics
 from mlvae.tiers import with_tiers
 from tests.score.experiments import SYSTEMS
 
 
-def said(make_truth, tmp_path):
+def said(make_reference, tmp_path):
     """Two utterances: the first word of x and the second of y are mispronounced."""
-    units = [make_truth("x", "1234", "1634"), make_truth("y", "123", "129")]
-    SupervisionSet.from_segments(units).to_file(tmp_path / "truth.jsonl.gz")
-    return read_truth(tmp_path / "truth.jsonl.gz", split="test")
+    units = [make_reference("x", "1234", "1634"), make_reference("y", "123", "129")]
+    SupervisionSet.from_segments(units).to_file(tmp_path / "reference.jsonl.gz")
+    return read_reference(tmp_path / "reference.jsonl.gz", split="test")
 
 
-def answer(name: str, units: str, word_of: list[int], chances: list[float]) -> MonoCut:
+def hypothesis(name: str, units: str, word_of: list[int], chances: list[float]) -> MonoCut:
     words = [f"w{number}" for number in range(word_of[-1] + 1)]
     custom = {"units": list(units), "words": words, "word_of_unit": word_of}
     supervision = SupervisionSegment(name, name, 0.0, 2.0, custom=custom)
@@ -31,49 +31,49 @@ def answer(name: str, units: str, word_of: list[int], chances: list[float]) -> M
     return with_tiers(cut, {"mlvae_word": items})
 
 
-def test_a_word_is_mispronounced_if_any_of_its_units_is(make_truth, tmp_path):
-    truth = said(make_truth, tmp_path)
+def test_a_word_is_mispronounced_if_any_of_its_units_is(make_reference, tmp_path):
+    reference = said(make_reference, tmp_path)
     cuts = [
-        answer("y", "123", [0, 1, 1], [0.1, 0.7]),
-        answer("x", "1234", [0, 0, 1, 1], [0.8, 0.3]),
+        hypothesis("y", "123", [0, 1, 1], [0.1, 0.7]),
+        hypothesis("x", "1234", [0, 0, 1, 1], [0.8, 0.3]),
     ]
-    figures = word_calibration(truth, cuts)
-    assert (figures.num_units, figures.base_rate) == (4, 0.5)
+    metrics = word_calibration(reference, cuts)
+    assert (metrics.num_units, metrics.base_rate) == (4, 0.5)
     brier = (0.1**2 + 0.3**2 + 0.2**2 + 0.3**2) / 4
-    assert figures.brier_score == pytest.approx(brier)
-    assert word_figures(truth, {"ours": cuts, "none": []}) == {
+    assert metrics.brier_score == pytest.approx(brier)
+    assert word_metrics(reference, {"ours": cuts, "none": []}) == {
         "ours": {
             "brier_score": pytest.approx(brier),
             "brier_skill": pytest.approx(1 - brier / 0.25),
-            "expected_calibration_error": figures.expected_calibration_error,
+            "expected_calibration_error": metrics.expected_calibration_error,
             "num_words": 4,
             "mispronounced_rate": 0.5,
         }
     }
 
 
-def test_words_of_one_unit_and_cuts_without_words_are_left_out(make_truth, tmp_path):
-    truth = said(make_truth, tmp_path)
-    assert word_calibration(truth, [answer("y", "123", [0, 1, 2], [0.1, 0.7, 0.2])]) is None
+def test_words_of_one_unit_and_cuts_without_words_are_deleted(make_reference, tmp_path):
+    reference = said(make_reference, tmp_path)
+    assert word_calibration(reference, [hypothesis("y", "123", [0, 1, 2], [0.1, 0.7, 0.2])]) is None
     plain = SupervisionSegment("x", "x", 0.0, 2.0, custom={"units": list("1234")})
     bare = MonoCut("x", 0.0, 2.0, 0, supervisions=[plain])
-    figures = word_calibration(truth, [bare, answer("y", "123", [0, 0, 1], [0.1, 0.7])])
-    assert figures.num_units == 2
+    metrics = word_calibration(reference, [bare, hypothesis("y", "123", [0, 0, 1], [0.1, 0.7])])
+    assert metrics.num_units == 2
 
 
-def test_what_does_not_fit_the_truth_is_refused(make_truth, tmp_path):
-    truth = said(make_truth, tmp_path)
-    with pytest.raises(ValueError, match="no truth for utterance z"):
-        word_calibration(truth, [answer("z", "123", [0, 1, 1], [0.1, 0.7])])
+def test_what_does_not_fit_the_reference_is_refused(make_reference, tmp_path):
+    reference = said(make_reference, tmp_path)
+    with pytest.raises(ValueError, match="no reference for utterance z"):
+        word_calibration(reference, [hypothesis("z", "123", [0, 1, 1], [0.1, 0.7])])
     for cut in (
-        answer("x", "123", [0, 1, 1], [0.1, 0.7]),
-        answer("x", "1234", [0, 1, 1, 1], [0.1, 0.7, 0.2]),
+        hypothesis("x", "123", [0, 1, 1], [0.1, 0.7]),
+        hypothesis("x", "1234", [0, 1, 1, 1], [0.1, 0.7, 0.2]),
     ):
         with pytest.raises(ValueError, match="utterance x has"):
-            word_calibration(truth, [cut])
+            word_calibration(reference, [cut])
 
 
-def test_results_have_the_figures_of_words(folders):
+def test_results_have_the_metrics_of_words(folders):
     data, exp = folders
     assert score_experiment(data, exp, SYSTEMS, num_resamples=20) == 0
     assert json.loads((exp / "results.json").read_text())["words"] == {}  # no cut has words

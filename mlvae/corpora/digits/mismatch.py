@@ -5,9 +5,9 @@ with no gap, and a label is replaced by another digit with probability 0.201. Th
 belongs to the recording: one that is used in several utterances is wrong in all of them, as it
 would be in a corpus where somebody had once written down the wrong thing. What the utterance is
 said to contain (the canonical units) goes into the manifests; what it does contain (the perceived
-units), and all times, only into the truth. The manifests also say which units come from the same
-recording, as the maker of a corpus knows without listening; as file names tell the digit, under ids
-that tell nothing.
+units), and all times, only into the reference. The manifests also say which units come from the
+same recording, as the maker of a corpus knows without listening; as file names tell the digit,
+under ids that tell nothing.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class _Deck:
 def build_mismatch_corpus(
     clips: Sequence[SourceClip], data_dir: Path, options: CorpusOptions
 ) -> dict[str, dict[str, float]]:
-    """Write the corpus: joined 16-bit wavs, manifests without truth, the truth, ``corpus.json``.
+    """Write the corpus: joined 16-bit wavs, manifests, the reference and ``corpus.json``.
 
     The same clips and options give the same files. A run that is killed leaves either the earlier
     corpus or no manifests at all, never manifests that do not fit the audio; ``corpus.json``
@@ -187,7 +187,7 @@ def build_mismatch_corpus(
 
     Returns:
         Counts by split: utterances, units, recordings, seconds. (How many labels are wrong is
-        part of the truth, and only there.)
+        part of the reference, and only there.)
 
     Raises:
         ValueError: as `plan_utterances`, and if a clip can no longer be read, or something that
@@ -199,7 +199,7 @@ def build_mismatch_corpus(
     record, wav_dir, files = Record.begin(data_dir), data_dir / "wav", corpus_files(data_dir)
     record.check(files)
     cuts: dict[str, list[MonoCut]] = {split: [] for split in SPLITS}
-    truth: list[SupervisionSegment] = []
+    reference: list[SupervisionSegment] = []
     with replaced_folder(wav_dir, record) as fresh_dir:
         for utterance in progress(plan, "join clips", "utt"):
             samples, lengths = _join(utterance.clips, options.sampling_rate)
@@ -209,7 +209,7 @@ def build_mismatch_corpus(
             write_wav(made, samples, options.sampling_rate)
             path = path_of_id(wav_dir, name, ".wav")
             cuts[utterance.split].append(_cut(utterance, path, sum(lengths), options))
-            truth.append(_truth(utterance, lengths, options.sampling_rate))
+            reference.append(_reference(utterance, lengths, options.sampling_rate))
         for path in reversed(files):
             remove_made(path)
     counts = _counts(plan, cuts)
@@ -224,7 +224,7 @@ def build_mismatch_corpus(
         "mismatch_rate": options.mismatch_rate,
         "counts": counts,
     }
-    write_corpus(data_dir, cuts, about, truth)
+    write_corpus(data_dir, cuts, about, reference)
     return counts
 
 
@@ -255,7 +255,7 @@ def _cut(
     )
 
 
-def _truth(
+def _reference(
     utterance: PlannedUtterance, lengths: Sequence[int], sampling_rate: int
 ) -> SupervisionSegment:
     edges = np.concatenate([[0], np.cumsum(lengths)]).tolist()

@@ -84,7 +84,7 @@ class Segment:
 
     Attributes:
         canonical: folded phone that should have been said; ``sil`` for silence and insertions.
-        perceived: folded phone that was heard; ``sil`` for silence and deletions.
+        perceived: folded phone that was perceived; ``sil`` for silence and deletions.
         tag: the annotators' own error type, before folding.
         start: seconds.
         end: seconds.

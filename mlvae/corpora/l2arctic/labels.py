@@ -1,4 +1,4 @@
-"""Labels of L2-ARCTIC's annotators: a phone, or what it should have been and what was heard.
+"""Labels of L2-ARCTIC's annotators: a phone, or what it should have been and what was perceived.
 
 ``AH0`` is a phone that was said as it should be; ``D,T,s`` a substitution, ``D,sil,d`` a deletion,
 ``sil,K,a`` an insertion. What was typed differs from that in many small ways.
@@ -20,7 +20,7 @@ class PhoneLabel:
 
     Attributes:
         canonical: folded phone that should have been said; ``sil`` for an insertion or silence.
-        perceived: folded phone that was heard; ``sil`` for a deletion or silence.
+        perceived: folded phone that was perceived; ``sil`` for a deletion or silence.
         tag: the annotators' own error type, ``s``, ``d`` or ``a``; where they gave two phones
             without one, what the phones say; empty for a single phone. It may name an error
             where folding leaves none (``AH0,AX,s``).

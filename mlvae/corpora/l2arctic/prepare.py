@@ -1,6 +1,6 @@
-"""Stage 0 on L2-ARCTIC: manifests without truth, the truth, and what was made of the annotation.
+"""Stage 0 of L2-ARCTIC: manifests, the reference, and statistics of the annotation.
 
-Written to the corpus folder, besides what every corpus has (``manifests``, ``truth.jsonl.gz``,
+Written to the corpus folder, besides what every corpus has (``manifests``, ``reference.jsonl.gz``,
 ``corpus.json``): ``annotation.json``, numbers of labels by error type before and after folding,
 and ``repairs.jsonl``, a line for each thing that was read otherwise than it is written. Recordings
 stay where they are; the manifests resample them to 16 kHz when they are read.
@@ -33,7 +33,12 @@ from mlvae.corpora.l2arctic.files import (
     UtteranceFiles,
     read_utterance,
 )
-from mlvae.corpora.l2arctic.truth import UtteranceTruth, annotation_truth, phone_truth, word_truth
+from mlvae.corpora.l2arctic.reference import (
+    UtteranceReference,
+    annotation_reference,
+    phone_reference,
+    word_reference,
+)
 from mlvae.data.audio import file_recording
 from mlvae.data.lexicon import Lexicon
 from mlvae.data.manifests import SPLITS, corpus_files, recording_cut, write_corpus, write_json
@@ -111,7 +116,7 @@ class _Corpus:
     """What has been made so far."""
 
     cuts: dict[str, list[MonoCut]] = field(default_factory=lambda: {s: [] for s in SPLITS})
-    truth: list[SupervisionSegment] = field(default_factory=list)
+    reference: list[SupervisionSegment] = field(default_factory=list)
     counts: dict[str, Counter] = field(
         default_factory=lambda: {
             name: Counter() for name in ("labels", "folded", "units", "repairs")
@@ -177,7 +182,7 @@ def build_corpus(
             report.done()
     if made.unknown and options.unknown_words == "stop":
         raise ValueError(_unknown_words(made.unknown, data_dir, options))
-    if not made.truth:
+    if not made.reference:
         raise ValueError("no utterance can be used")
     counts = _counts(made)
     _write(data_dir, made, options, counts)
@@ -199,19 +204,19 @@ def _add(
     try:
         if options.protocol == "annotation":
             check_words(utterance, words_of_text(utterance.text))
-            truth = annotation_truth(utterance)
+            reference = annotation_reference(utterance)
         elif options.unit == "bpe":
             words = spelt_words(utterance.text)
             check_words(utterance, words)
-            truth = word_truth(utterance, words)
+            reference = word_reference(utterance, words)
             custom = {"words": words}
         else:
             read = lexicon.read(utterance.text)
             check_phones(utterance, [pronunciations for _, pronunciations in read])
-            truth = phone_truth(utterance, read)
+            reference = phone_reference(utterance, read)
             custom = {
                 "words": [word for word, _ in read],
-                "word_of_unit": [unit.word for unit in truth.units],
+                "word_of_unit": [unit.word for unit in reference.units],
                 "pronunciations": [[list(phones) for phones in known] for _, known in read],
             }
     except UnknownWords as error:
@@ -220,15 +225,15 @@ def _add(
     except ValueError as error:
         raise UtteranceError(str(error), files.annotation) from None
     if options.unit == "phone":
-        custom = {"units": [unit.canonical for unit in truth.units], **custom}
+        custom = {"units": [unit.canonical for unit in reference.units], **custom}
     split = options.split_of(files.speaker)
     made.cuts[split].append(_cut(utterance, custom))
-    made.truth.append(truth.supervision(utterance, split))
+    made.reference.append(reference.supervision(utterance, split))
     made.repairs += [
         {"id": files.id, "place": str(files.annotation), **asdict(repair)}
         for repair in utterance.repairs
     ]
-    _count(made.counts, utterance, truth)
+    _count(made.counts, utterance, reference)
 
 
 def _cut(utterance: Utterance, custom: dict) -> MonoCut:
@@ -253,7 +258,7 @@ def _cut(utterance: Utterance, custom: dict) -> MonoCut:
 _NAMES = {"": "correct", "s": "substitutions", "d": "deletions", "a": "insertions"}
 
 
-def _count(counts: dict[str, Counter], utterance: Utterance, truth: UtteranceTruth) -> None:
+def _count(counts: dict[str, Counter], utterance: Utterance, reference: UtteranceReference) -> None:
     for segment in utterance.segments:
         silent = segment.canonical == segment.perceived == "sil"
         kind = "silence" if silent else _NAMES[segment.tag]
@@ -261,11 +266,11 @@ def _count(counts: dict[str, Counter], utterance: Utterance, truth: UtteranceTru
         if segment.canonical == segment.perceived:
             kind = "silence" if silent else "correct"
         counts["folded"][kind] += 1
-    counts["units"].update(_NAMES[unit.error] for unit in truth.units)
-    counts["units"]["not annotated"] += sum(not unit.annotated for unit in truth.units)
+    counts["units"].update(_NAMES[unit.error] for unit in reference.units)
+    counts["units"]["not annotated"] += sum(not unit.annotated for unit in reference.units)
     for name in ("insertions", "unplaced"):
-        counts["units"][f"{name} apart"] += len(getattr(truth, name))
-    counts["units"]["words excused"] += len(truth.excused)
+        counts["units"][f"{name} apart"] += len(getattr(reference, name))
+    counts["units"]["words excused"] += len(reference.excused)
     counts["repairs"].update(repair.kind for repair in utterance.repairs)
 
 
@@ -280,7 +285,7 @@ def _unknown_words(unknown: Counter, data_dir: Path, options: CorpusOptions) -> 
 
 def _counts(made: _Corpus) -> dict[str, dict[str, float]]:
     units = Counter({split: 0 for split in SPLITS})
-    for item in made.truth:
+    for item in made.reference:
         units[item.custom["split"]] += len(item.alignment["canonical"])
     return {
         split: {
@@ -309,11 +314,11 @@ def _write(
     about = {
         "corpus": "l2arctic",
         **asdict(options),
-        "num_utterances": len(made.truth),
+        "num_utterances": len(made.reference),
         "sampling_rate": SAMPLING_RATE,
         "counts": counts,
     }
-    write_corpus(data_dir, made.cuts, about, made.truth)
+    write_corpus(data_dir, made.cuts, about, made.reference)
 
 
 def _write_lines(path: Path, records: Iterable[dict]) -> None:

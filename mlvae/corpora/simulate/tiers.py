@@ -1,8 +1,8 @@
 """TextGrid files of a simulated utterance, in the form of L2-ARCTIC's annotations.
 
 Tiers ``words`` and ``phones``. A correct phone is labelled ``AH0``, a substitution ``AH0,EH,s``, a
-deletion ``AH0,sil,d``, an insertion ``sil,EH,a``; an unstressed AH that was heard is written AX, as
-the annotators do. Silence is ``sil`` at the edges and ``sp`` inside.
+deletion ``AH0,sil,d``, an insertion ``sil,EH,a``; an unstressed AH that was perceived is written
+AX, as the annotators do. Silence is ``sil`` at the edges and ``sp`` inside.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from mlvae.corpora.simulate.errors import Segment
 from mlvae.corpora.simulate.phones import base
 
 DELETION_SECONDS = 0.03
-"""Length of the interval of a deletion. It has none in truth, but a TextGrid needs one; annotators
-find it where an aligner that knows the text has put the phone, three frames at least."""
+"""Length of the interval of a deletion. It has none in reference, but a TextGrid needs one;
+annotators find it where an aligner that knows the text has put the phone, three frames at least."""
 _GIVES_UP = 1 / 3  # the part of a neighbour that deletions beside it may take, at most
 _DECIMALS = 7  # exact for samples at 16 kHz
 _NO_GAP = 1e-6

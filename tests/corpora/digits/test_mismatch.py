@@ -129,8 +129,8 @@ def test_impossible_requests_are_refused():
         plan_utterances(clips + clips[:1], 100)
 
 
-def test_the_corpus_is_what_the_truth_says(corpus, digits):
-    truth = {item.id: item for item in SupervisionSet.from_file(corpus / "truth.jsonl.gz")}
+def test_the_corpus_is_what_the_reference_says(corpus, digits):
+    reference = {item.id: item for item in SupervisionSet.from_file(corpus / "reference.jsonl.gz")}
     counts = json.loads((corpus / "corpus.json").read_text())["counts"]
     seen, pairs = set(), set()
     for split in SPLITS:
@@ -141,7 +141,7 @@ def test_the_corpus_is_what_the_truth_says(corpus, digits):
         )
         for cut in cuts:
             (supervision,) = cut.supervisions
-            said = truth[cut.id]
+            said = reference[cut.id]
             assert cut.id == supervision.id == cut.recording_id == said.recording_id
             assert said.custom["split"] == split
             assert cut.recording.sources[0].source == str(
@@ -160,17 +160,17 @@ def test_the_corpus_is_what_the_truth_says(corpus, digits):
             samples, sampling_rate = read_audio(cut.recording.sources[0].source)
             assert len(samples) == cut.num_samples == cut.recording.num_samples
             edge = 0
-            for heard, told, source in zip(perceived, canonical, said.custom["units_from"]):
-                assert (heard.start, heard.duration) == (told.start, told.duration)
-                assert heard.start == edge / sampling_rate  # tiles, to the sample
+            for perceived, told, source in zip(perceived, canonical, said.custom["units_from"]):
+                assert (perceived.start, perceived.duration) == (told.start, told.duration)
+                assert perceived.start == edge / sampling_rate  # tiles, to the sample
                 clip, _ = read_audio(digits / f"{source}.wav")
-                assert heard.duration == len(clip) / sampling_rate
-                assert heard.symbol == source[0]
+                assert perceived.duration == len(clip) / sampling_rate
+                assert perceived.symbol == source[0]
                 np.testing.assert_array_equal(samples[edge : edge + len(clip)], clip)
                 edge += len(clip)
             assert edge == len(samples)
             seen.add(cut.id)
-    assert seen == set(truth)
+    assert seen == set(reference)
     assert len({source for source, _ in pairs}) == len({clip for _, clip in pairs}) == len(pairs)
 
 
@@ -218,7 +218,7 @@ def test_clips_of_other_rates_are_resampled(tmp_path):
         recording = file_recording(clip.recording.id, path, round(0.25 * rate), rate)
         clips.append(SourceClip(recording, clip.speaker, clip.digit, clip.split))
     build_mismatch_corpus(clips, tmp_path / "out", options(10, sampling_rate=16000))
-    truth = list(SupervisionSet.from_file(tmp_path / "out" / "truth.jsonl.gz"))
+    reference = list(SupervisionSet.from_file(tmp_path / "out" / "reference.jsonl.gz"))
     for split in SPLITS:
         for cut in load_cuts(tmp_path / "out" / "manifests" / f"cuts_{split}.jsonl.gz"):
             samples, rate = read_audio(cut.recording.sources[0].source)
@@ -227,7 +227,7 @@ def test_clips_of_other_rates_are_resampled(tmp_path):
             spectrum = np.abs(np.fft.rfft(samples))
             loudest = np.fft.rfftfreq(len(samples), 1 / rate)[spectrum.argmax()]
             assert loudest == pytest.approx(440, abs=5)
-    for said in truth:
+    for said in reference:
         items = said.alignment["perceived"]
         for item, after in zip(items, items[1:]):
             assert item.duration == pytest.approx(0.25, abs=1.01 / 16000)
@@ -242,7 +242,7 @@ def all_keys(content) -> set[str]:
     return set()
 
 
-def test_training_gets_nothing_of_the_truth(corpus, digits):
+def test_training_gets_nothing_of_the_reference(corpus, digits):
     lines = []
     for split in SPLITS:
         path = corpus / "manifests" / f"cuts_{split}.jsonl.gz"
@@ -270,11 +270,11 @@ def test_training_gets_nothing_of_the_truth(corpus, digits):
         set(count) == {"utterances", "units", "recordings", "seconds"} for count in counts.values()
     )
 
-    # Stages 1 and 2 do without the truth, and do the same.
+    # Stages 1 and 2 do without the reference, and do the same.
     results = []
     for name in ("with", "without"):
         if name == "without":
-            (corpus / "truth.jsonl.gz").unlink()
+            (corpus / "reference.jsonl.gz").unlink()
         assert load_script("local/fbank.py")(["--data-dir", str(corpus)]) == 0
         assert load_script("local/units.py")(["--data-dir", str(corpus)]) == 0
         made = [*(corpus / "fbank").iterdir(), *(corpus / "units").iterdir()]

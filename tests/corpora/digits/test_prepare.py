@@ -34,7 +34,7 @@ def test_fsdd_from_a_folder(digits, tmp_path, capsys):
     assert about["title"] == "Mismatch-FSDD"
     assert (about["synthetic"], about["sampling_rate"]) == (False, 8000)
     assert [about["counts"][split]["utterances"] for split in SPLITS] == [12, 4, 4]
-    for item in SupervisionSet.from_file(tmp_path / "fsdd" / "truth.jsonl.gz"):
+    for item in SupervisionSet.from_file(tmp_path / "fsdd" / "reference.jsonl.gz"):
         expected = {"test": (0, 9), "valid": (10, 19), "train": (20, 49)}[item.custom["split"]]
         for source in item.custom["units_from"]:
             assert expected[0] <= parse_clip_id(source)[2] <= expected[1]
@@ -84,8 +84,8 @@ def test_one_bad_clip_does_not_end_the_run(tmp_path, capsys):
     assert run(tmp_path / "fsdd", *options) == 0
     assert "140 in = 139 done + 1 skipped" in capsys.readouterr().out
     assert "0_ann_0" in (tmp_path / "fsdd" / "skipped.jsonl").read_text()
-    truth = SupervisionSet.from_file(tmp_path / "fsdd" / "truth.jsonl.gz")
-    assert not any("0_ann_0" in item.custom["units_from"] for item in truth)
+    reference = SupervisionSet.from_file(tmp_path / "fsdd" / "reference.jsonl.gz")
+    assert not any("0_ann_0" in item.custom["units_from"] for item in reference)
 
 
 @pytest.mark.parametrize(
@@ -135,10 +135,10 @@ def test_real_fsdd_from_start_to_features(real_fsdd, tmp_path):
     assert load_script("local/units.py")(["--data-dir", str(folder)]) == 0
     cuts = load_cuts(folder / "fbank" / "cuts_test.jsonl.gz")
     assert len(cuts) == 20
-    truth = SupervisionSet.from_file(folder / "truth.jsonl.gz")
+    reference = SupervisionSet.from_file(folder / "reference.jsonl.gz")
     wrong = [
-        told.symbol != heard.symbol
-        for item in truth
-        for told, heard in zip(item.alignment["canonical"], item.alignment["perceived"])
+        told.symbol != perceived.symbol
+        for item in reference
+        for told, perceived in zip(item.alignment["canonical"], item.alignment["perceived"])
     ]
     assert 0.1 < sum(wrong) / len(wrong) < 0.3

@@ -109,8 +109,8 @@ def test_segments_hold_the_sentence_and_what_was_drawn(sentences, spoken):
         canonical = [(s.word, s.canonical) for s in segments if s.canonical is not None]
         assert canonical == [(i, phone) for i, word in enumerate(sentence.phones) for phone in word]
         for s in segments:
-            heard = "-" if s.perceived is None else fold(s.perceived)
-            assert (s.canonical and fold(s.canonical) or "+", heard) in table
+            perceived = "-" if s.perceived is None else fold(s.perceived)
+            assert (s.canonical and fold(s.canonical) or "+", perceived) in table
             assert (s.spoken is None) == (s.kind == "d")
             if s.kind == "s":
                 assert fold(s.canonical) != fold(s.perceived)

@@ -1,4 +1,4 @@
-"""Training towards what the E-step heard, with the rate and the confusion table that go with it."""
+"""Training on pseudo-labels of the E-step, with the rate and the confusion table that go with it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CONFIG = TrainConfig(
     learning_rate=0.02,
     topology="substitution",
     states_per_unit=2,
-    relabel_after=2,
+    pseudo_labels_after=2,
     decoding=Decoding(acoustic_scale=0.5),
 )
 
@@ -50,9 +50,9 @@ def confused_cuts(count: int) -> tuple[CutSet, dict[str, list[int]]]:
     return CutSet.from_cuts(made), said
 
 
-def test_targets_become_what_was_said_and_rate_and_table_approach_the_truth(tmp_path):
+def test_targets_become_what_was_said_and_rate_and_table_approach_the_reference(tmp_path):
     train, said = confused_cuts(160)
-    config = replace(CONFIG, iterations=7, relabel_after=4)
+    config = replace(CONFIG, iterations=7, pseudo_labels_after=4)
     trainer = make_trainer((train, spoken_cuts(20, seed=1)[0]), tmp_path, config)
     history = trainer.fit()["history"]
 
@@ -62,10 +62,10 @@ def test_targets_become_what_was_said_and_rate_and_table_approach_the_truth(tmp_
         for span, true in zip(trainer.algorithm.targets[name], units)
     ]
     assert len(pairs) == sum(map(len, said.values()))
-    wrong = [(told, heard, true) for told, heard, true in pairs if told != true]
+    wrong = [(told, perceived, true) for told, perceived, true in pairs if told != true]
     assert 0.15 < len(wrong) / len(pairs) < 0.25
-    assert sum(heard == true for _, heard, true in pairs) / len(pairs) > 0.95
-    assert sum(heard == true for _, heard, true in wrong) / len(wrong) > 0.85
+    assert sum(perceived == true for _, perceived, true in pairs) / len(pairs) > 0.95
+    assert sum(perceived == true for _, perceived, true in wrong) / len(wrong) > 0.85
 
     true_spans = {
         name: [
@@ -105,11 +105,13 @@ def notes_of_targets(monkeypatch) -> list[tuple[str, dict]]:
     return seen
 
 
-@pytest.mark.parametrize("relabel_after", [0, 1, 3])
-def test_nothing_is_relabelled_before_its_time(cuts, tmp_path, monkeypatch, relabel_after):
+@pytest.mark.parametrize("pseudo_labels_after", [0, 1, 3])
+def test_nothing_is_pseudo_labelled_before_its_time(
+    cuts, tmp_path, monkeypatch, pseudo_labels_after
+):
     seen = notes_of_targets(monkeypatch)
     states = []
-    trainer = make_trainer(cuts, tmp_path, replace(CONFIG, relabel_after=relabel_after))
+    trainer = make_trainer(cuts, tmp_path, replace(CONFIG, pseudo_labels_after=pseudo_labels_after))
     before = [trainer.model.log_correctness.clone(), trainer.model.log_confusion.clone()]
     original = trainer._iterate
 
@@ -121,7 +123,7 @@ def test_nothing_is_relabelled_before_its_time(cuts, tmp_path, monkeypatch, rela
 
     trainer._iterate = iterating
     history = trainer.fit()["history"]
-    first = relabel_after or 99
+    first = pseudo_labels_after or 99
     assert ["changed_units" in scalars for scalars in history] == [
         iteration >= first for iteration in (1, 2, 3, 4)
     ]
@@ -143,7 +145,7 @@ def test_both_searches_use_the_new_table(cuts, tmp_path, monkeypatch):
         return original(self, compiler)
 
     monkeypatch.setattr(EStep, "use", noting)
-    trainer = make_trainer(cuts, tmp_path, replace(CONFIG, iterations=1, relabel_after=1))
+    trainer = make_trainer(cuts, tmp_path, replace(CONFIG, iterations=1, pseudo_labels_after=1))
     uniform = trainer.algorithm.estep.compiler
     trainer.fit()
     assert trainer.algorithm.estep.compiler is trainer.valid_estep.compiler is given[-1]
@@ -156,19 +158,19 @@ def undisturbed(cuts, tmp_path_factory):
     return folder, make_trainer(cuts, folder, CONFIG).fit()
 
 
-#: Iterations 3 and 4 train towards other targets; the first relabelling ends iteration 2.
+#: Iterations 3 and 4 train towards other targets; the first pseudo-labelling ends iteration 2.
 PLACES = {
-    "the first relabelling": (mlvae.em.alternating, "estimate_confusions", 1, 1),
+    "the first pseudo-labelling": (mlvae.em.alternating, "estimate_confusions", 1, 1),
     "the checkpoint after it": (mlvae.em.trainer, "save_checkpoint", 2, 1),
     "the first new targets": (mlvae.em.epochs, "estimator_loss", None, 2),
     "the search after it": (EStep, "run", 5, 2),
-    "the second relabelling": (mlvae.em.alternating, "estimate_confusions", 2, 2),
+    "the second pseudo-labelling": (mlvae.em.alternating, "estimate_confusions", 2, 2),
     "the last search": (EStep, "run", 8, 3),
 }
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_run_that_is_killed_while_relabelling_goes_on_as_if_nothing_had_happened(
+def test_a_run_that_is_killed_while_pseudo_labelling_goes_on_as_if_nothing_had_happened(
     cuts, tmp_path, monkeypatch, undisturbed, place
 ):
     folder, expected = undisturbed
@@ -200,14 +202,14 @@ def test_a_finished_run_still_has_its_targets(cuts, tmp_path, undisturbed):
     assert 0 < sum(changed) < len(changed)
 
 
-def test_label_smoothing_and_relabelling_make_another_run(cuts, tmp_path, undisturbed):
+def test_label_smoothing_and_pseudo_labelling_make_another_run(cuts, tmp_path, undisturbed):
     identities = {
         make_trainer(cuts, tmp_path, replace(CONFIG, **change)).identity
         for change in (
             {},
             {"label_smoothing": 0.1},
-            {"relabel_after": 3},
-            {"relabel_after": 0, "topology": "ml"},
+            {"pseudo_labels_after": 3},
+            {"pseudo_labels_after": 0, "topology": "ml"},
             {"states_per_unit": 1},
         )
     }
@@ -216,10 +218,10 @@ def test_label_smoothing_and_relabelling_make_another_run(cuts, tmp_path, undist
 
 
 @pytest.mark.parametrize("estimate_after", [1, 2])
-def test_rate_and_table_are_estimated_from_their_time_on_without_relabelling(
+def test_rate_and_table_are_estimated_from_their_time_on_without_pseudo_labelling(
     cuts, tmp_path, monkeypatch, estimate_after
 ):
-    config = replace(CONFIG, iterations=3, relabel_after=0, estimate_after=estimate_after)
+    config = replace(CONFIG, iterations=3, pseudo_labels_after=0, estimate_after=estimate_after)
     given = []
 
     def estimating(spans, num_units, log_prior):
@@ -255,7 +257,7 @@ def test_rate_and_table_are_estimated_from_their_time_on_without_relabelling(
     [
         ({"estimate_after": 1}, "estimate_after goes with topology substitution"),
         ({"topology": "substitution", "estimate_after": -1}, "estimate_after"),
-        ({"topology": "substitution", "relabel_after": -1}, "relabel_after"),
+        ({"topology": "substitution", "pseudo_labels_after": -1}, "pseudo_labels_after"),
         ({"label_smoothing": 1.0}, "label_smoothing"),
         ({"label_smoothing": -0.1}, "label_smoothing"),
     ],

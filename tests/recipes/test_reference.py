@@ -1,4 +1,4 @@
-"""Training never opens the truth: scrambled or absent, it changes no weight and no answer."""
+"""Training never opens the reference: scrambled or absent, it changes no weight and no answer."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ TRAINED = ("ml-vae", "ml-vae-rl", "ablation-1", "ablation-2", "ablation-3", "ml-
 
 
 @pytest.mark.parametrize(("how", "systems"), [("scrambled", TRAINED), ("absent", ("ml-vae-sub",))])
-def test_truth_changes_no_weight_and_no_answer(prepared, tmp_path, how, systems):
+def test_reference_changes_no_weight_and_no_answer(prepared, tmp_path, how, systems):
     prepared.systems = " ".join(systems)
     assert prepared.run(3, 4, 5) == [0] * 3
-    truth = prepared.data / "truth.jsonl.gz"
-    before = truth.read_bytes()
+    reference = prepared.data / "reference.jsonl.gz"
+    before = reference.read_bytes()
     if how == "scrambled":
-        scramble(truth)
-        assert truth.read_bytes() != before
+        scramble(reference)
+        assert reference.read_bytes() != before
     else:
-        truth.unlink()
+        reference.unlink()
     other = Recipe(prepared.data, tmp_path / "other", prepared.config, systems=prepared.systems)
     assert other.run(3, 4, 5) == [0] * 3
     for name in (
         "fa/model.safetensors",
         *(f"{system}/model.safetensors" for system in systems),
-        "ml-vae-sub/edges.safetensors",
+        "ml-vae-sub/boundaries.safetensors",
         *(f"fa/cuts_{split}.jsonl.gz" for split in ("train", "valid", "test")),
         *(f"{system}/cuts_test.jsonl.gz" for system in systems),
         "ml-vae-sub-no-generator/cuts_test.jsonl.gz",
@@ -61,7 +61,7 @@ def test_truth_changes_no_weight_and_no_answer(prepared, tmp_path, how, systems)
 
 
 def test_the_text_does_not_tell_it_either(prepared):
-    """What training reads of a cut: no field but the canonical units differs with the truth."""
+    """What training reads of a cut: no field but the canonical units differs with the reference."""
     from mlvae.data.dataset import load_cuts
 
     for split in ("train", "valid", "test"):

@@ -3,8 +3,15 @@ import time
 import numpy as np
 import pytest
 
-from mlvae.score.bootstrap import bootstrap_intervals, mean_standard_error, paired_difference
-from mlvae.score.metrics import FIGURES, Outcomes, score
+from mlvae.score.intervals import bootstrap_intervals, mean_standard_error
+from mlvae.score.metrics import METRICS, Outcomes, score
+
+
+def paired_difference(first, second, clusters, metric="pooled_f1", num_resamples=300):
+    """Of two systems alone."""
+    both = {"first": first, "second": second}
+    intervals = bootstrap_intervals(both, clusters, num_resamples)
+    return intervals.paired_difference("first", "second", metric)
 
 
 def make_world(seed, num_utterances=300, num_recordings=300, by_use=0.3, quality=0.75):
@@ -37,10 +44,10 @@ def test_intervals_hold_the_estimate_and_are_reproducible():
     first = bootstrap_intervals(systems, clusters, num_resamples=300, seed=1)
     again = bootstrap_intervals(systems, clusters, num_resamples=300, seed=1)
     other = bootstrap_intervals(systems, clusters, num_resamples=300, seed=2)
-    for figure in FIGURES:
-        low, high = first.interval("ours", figure)
-        assert 0 <= low < getattr(first.scores["ours"], figure) < high <= 1
-        assert first.interval("ours", figure) == again.interval("ours", figure)
+    for metric in METRICS:
+        low, high = first.interval("ours", metric)
+        assert 0 <= low < getattr(first.scores["ours"], metric) < high <= 1
+        assert first.interval("ours", metric) == again.interval("ours", metric)
     assert first.interval("ours", "pooled_f1") != other.interval("ours", "pooled_f1")
     assert first.scores["ours"] == score(outcomes)
     assert first.interval("oracle", "pooled_f1") == (1.0, 1.0)
@@ -53,23 +60,23 @@ def test_widths_are_those_of_repeated_experiments(num_recordings):
     """The spread over 150 worlds is what the intervals of one world say it is."""
     worlds = [make_world(seed, num_recordings=num_recordings) for seed in range(150)]
     points = np.array([list(score(outcomes).as_dict().values()) for outcomes, _ in worlds])
-    for column, figure in enumerate(FIGURES):
+    for column, metric in enumerate(METRICS):
         widths = []
         for outcomes, clusters in worlds[:12]:
             intervals = bootstrap_intervals({"ours": outcomes}, clusters, num_resamples=200)
-            low, high = intervals.interval("ours", figure)
+            low, high = intervals.interval("ours", metric)
             widths.append((high - low) / (2 * 1.96))
-        assert 0.75 < np.mean(widths) / points[:, column].std() < 1.3, figure
+        assert 0.75 < np.mean(widths) / points[:, column].std() < 1.3, metric
 
 
 def test_units_of_one_recording_are_not_independent():
     outcomes, clusters = make_world(0, num_recordings=60)
     alone = np.arange(len(clusters))
-    for figure in ("pooled_f1", "macro_f1"):
+    for metric in ("pooled_f1", "macro_f1"):
         widths = []
         for grouping in (clusters, alone):
             intervals = bootstrap_intervals({"ours": outcomes}, grouping, num_resamples=300)
-            low, high = intervals.interval("ours", figure)
+            low, high = intervals.interval("ours", metric)
             widths.append(high - low)
         assert widths[0] > 1.5 * widths[1]
 
@@ -113,12 +120,12 @@ def test_paired_difference():
     worse = Outcomes(
         better.positive, make_world(5, quality=0.85)[0].flagged, better.iou, better.utterance
     )
-    for figure in ("pooled_f1", "macro_f1", "hard_recall"):
-        difference = paired_difference(better, worse, clusters, figure, num_resamples=300)
-        estimate = getattr(score(better), figure) - getattr(score(worse), figure)
+    for metric in ("pooled_f1", "macro_f1", "hard_recall"):
+        difference = paired_difference(better, worse, clusters, metric, num_resamples=300)
+        estimate = getattr(score(better), metric) - getattr(score(worse), metric)
         assert difference.estimate == pytest.approx(estimate)
         assert 0 < difference.low < estimate < difference.high
-        opposite = paired_difference(worse, better, clusters, figure, num_resamples=300)
+        opposite = paired_difference(worse, better, clusters, metric, num_resamples=300)
         assert opposite.high == pytest.approx(-difference.low)
     itself = paired_difference(better, better, clusters, num_resamples=300)
     assert (itself.estimate, itself.low, itself.high) == (0.0, 0.0, 0.0)

@@ -1,9 +1,10 @@
-"""The truth of a test set as arrays over its units; read here and nowhere else in the package."""
+"""The reference of a test set as arrays over its units; nothing else in mlvae reads it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -11,50 +12,49 @@ from lhotse import SupervisionSegment
 from lhotse.supervision import AlignmentItem
 
 from mlvae.data.manifests import load_supervisions
+from mlvae.tiers import UNKNOWN
 
-#: What a tier of perceived or heard symbols says where it is not known what was said instead.
-UNKNOWN = "*"
-#: What a tier of perceived symbols says of a sound that no unit describes.
+#: Perceived symbol of a sound that no unit describes.
 UNCLEAR = "err"
 
 
 @dataclass(frozen=True)
 class Annotation:
-    """What annotators say of a test set besides; see docs/formats.md.
+    """The fields of an annotated reference; see docs/formats.md.
 
     Attributes:
         errors: N error types, ``s``, ``d``, ``a`` or empty.
-        annotated: (N,) bool, the unit has an interval of the annotators. One that has none is
-            correct and has no length, and does not count where times are compared.
-        words: The words of the text as units: wrong (``*`` was said) where the annotators mark an
-            error in them, whatever the units are. None where the text has no words.
-        insertions: By utterance the sounds that were inserted, which are no unit; seconds.
+        annotated: (N,) bool, the unit has an interval of the annotators. One without is correct,
+            has no length, and does not count where times are compared.
+        words: The words of the text as units: mispronounced (``*`` perceived) where the annotators
+            mark an error in them, whatever the units are. None where the text has no words.
+        insertions: Per utterance the inserted sounds, which are no unit; seconds.
         counts: Numbers of ``insertions`` (sounds of no unit), ``words with insertions``,
             ``unplaced`` errors (on phones that the text's pronunciation lacks), and words
-            ``excused`` (said as another of their pronunciations).
+            ``excused`` (read in another of their pronunciations).
     """
 
     errors: list[str]
     annotated: np.ndarray
-    words: Truth | None
+    words: Reference | None
     insertions: list[list[AlignmentItem]]
     counts: dict[str, int]
 
 
 @dataclass(frozen=True)
-class Truth:
-    """What was really said in a test set of U utterances and N units.
+class Reference:
+    """A test set of U utterances and N units.
 
     Attributes:
         utterances: U utterance ids, in the order of the file.
         speakers: U speakers.
         first: (U + 1,) int64; the units of utterance u are ``first[u]:first[u + 1]``.
         canonical: N canonical symbols.
-        perceived: N symbols that were really said.
+        perceived: N perceived symbols.
         starts: (N,) float64, seconds.
         ends: (N,) float64, seconds.
         sources: N ids of the recordings that the units were taken from.
-        annotation: What annotators say besides; None for a corpus whose mismatches were made.
+        annotation: Of annotated corpora; None where the mismatches were made.
     """
 
     utterances: list[str]
@@ -69,7 +69,7 @@ class Truth:
 
     @property
     def annotated(self) -> np.ndarray:
-        """(N,) bool: it is known where the unit is."""
+        """(N,) bool: the reference has a time for the unit."""
         if self.annotation is None:
             return np.ones(len(self.canonical), dtype=bool)
         return self.annotation.annotated
@@ -78,6 +78,11 @@ class Truth:
     def positive(self) -> np.ndarray:
         """(N,) bool: the canonical and the perceived symbol differ."""
         return np.array([a != b for a, b in zip(self.canonical, self.perceived)], dtype=bool)
+
+    @cached_property
+    def units_of(self) -> dict[str, slice]:
+        """By id of an utterance where its units are."""
+        return {name: slice(*self.first[i : i + 2]) for i, name in enumerate(self.utterances)}
 
     @property
     def utterance(self) -> np.ndarray:
@@ -104,8 +109,8 @@ class Truth:
         return np.unique(names, return_inverse=True)[1].reshape(-1)
 
 
-def read_truth(path: Path, split: str = "test") -> Truth:
-    """Read one split of a truth file.
+def read_reference(path: Path, split: str = "test") -> Reference:
+    """Read one split of a reference file.
 
     Args:
         path: A manifest of supervisions with the tiers ``canonical`` and ``perceived`` and
@@ -119,34 +124,34 @@ def read_truth(path: Path, split: str = "test") -> Truth:
     chosen = [item for item in load_supervisions(path) if item.custom["split"] == split]
     if not chosen:
         raise ValueError(f"{path} has no utterance of the split {split!r}")
-    return truth_of(chosen)
+    return reference_of(chosen)
 
 
-def truth_of(supervisions: Iterable[SupervisionSegment]) -> Truth:
-    """Bring the truth of some utterances, given as supervisions, to arrays; see ``read_truth``."""
+def reference_of(supervisions: Iterable[SupervisionSegment]) -> Reference:
+    """The reference of some utterances, given as supervisions; see ``read_reference``."""
     supervisions = list(supervisions)
     utterances, speakers, sizes, canonical, perceived, sources = [], [], [], [], [], []
     starts, ends = [], []
     for item in supervisions:
-        written, spoken = item.alignment["canonical"], item.alignment["perceived"]
+        written, other = item.alignment["canonical"], item.alignment["perceived"]
         units_from = item.custom["units_from"]
         same_times = [(w.start, w.duration) for w in written] == [
-            (s.start, s.duration) for s in spoken
+            (s.start, s.duration) for s in other
         ]
         if not written or not same_times or len(units_from) != len(written):
             raise ValueError(
-                f"truth of {item.id}: the tiers canonical ({len(written)} units) and perceived "
-                f"({len(spoken)}) and units_from ({len(units_from)}) do not agree"
+                f"reference of {item.id}: the tiers canonical ({len(written)} units) and perceived "
+                f"({len(other)}) and units_from ({len(units_from)}) do not agree"
             )
         utterances.append(item.id)
         speakers.append(item.speaker or item.id)
         sizes.append(len(written))
         canonical += [unit.symbol for unit in written]
-        perceived += [unit.symbol for unit in spoken]
+        perceived += [unit.symbol for unit in other]
         starts += [unit.start for unit in written]
         ends += [unit.end for unit in written]
         sources += units_from
-    return Truth(
+    return Reference(
         utterances=utterances,
         speakers=speakers,
         first=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
@@ -165,7 +170,7 @@ def _annotation(supervisions: list[SupervisionSegment]) -> Annotation | None:
         return None
     words = None
     if all(custom["words"] for custom in customs):
-        words = truth_of(_words_as_units(item) for item in supervisions)
+        words = reference_of(_words_as_units(item) for item in supervisions)
     own = [word for custom in customs for word in custom["words"]]
     return Annotation(
         errors=[error for custom in customs for error in custom["error"]],
@@ -185,10 +190,10 @@ def _annotation(supervisions: list[SupervisionSegment]) -> Annotation | None:
 
 
 def _words_as_units(item: SupervisionSegment) -> SupervisionSegment:
-    """The truth of an utterance whose units are its words."""
+    """The reference of an utterance whose units are its words."""
     words = item.custom["words"]
     spans = [(word["start"] or 0.0, word["duration"] or 0.0) for word in words]
-    said = [UNKNOWN if word["marked"] else word["word"] for word in words]
+    perceived = [UNKNOWN if word["marked"] else word["word"] for word in words]
     custom = {
         "split": item.custom["split"],
         "units_from": [item.id] * len(words),
@@ -201,7 +206,7 @@ def _words_as_units(item: SupervisionSegment) -> SupervisionSegment:
     }
     tiers = {
         "canonical": [AlignmentItem(w["word"], *span) for w, span in zip(words, spans)],
-        "perceived": [AlignmentItem(symbol, *span) for symbol, span in zip(said, spans)],
+        "perceived": [AlignmentItem(symbol, *span) for symbol, span in zip(perceived, spans)],
     }
     return SupervisionSegment(
         item.id,

@@ -7,10 +7,10 @@ import pytest
 
 from mlvae.corpora.l2arctic.files import Segment, Utterance, UtteranceFiles
 from mlvae.corpora.l2arctic.labels import read_label
+from mlvae.corpora.l2arctic.reference import annotation_reference, phone_reference, word_reference
 from mlvae.corpora.l2arctic.textgrid import Interval
-from mlvae.corpora.l2arctic.truth import annotation_truth, phone_truth, word_truth
 from mlvae.data.lexicon import Lexicon
-from mlvae.score.truth import truth_of
+from mlvae.score.reference import reference_of
 from tests.corpora.l2arctic.tree import DOG_WORDS, dog, tiers
 
 LEXICON = Lexicon(
@@ -42,18 +42,19 @@ def utterance(words, spoken=True) -> Utterance:
 
 def mapped(words, spoken=True):
     names = [word for word, _ in words]
-    return phone_truth(utterance(words, spoken), [(w, LEXICON.find(w)) for w in names])
+    return phone_reference(utterance(words, spoken), [(w, LEXICON.find(w)) for w in names])
 
 
-def seen(truth):
+def seen(reference):
     return [
-        (u.canonical, u.perceived, u.error, round(u.start, 2), round(u.end, 2)) for u in truth.units
+        (u.canonical, u.perceived, u.error, round(u.start, 2), round(u.end, 2))
+        for u in reference.units
     ]
 
 
 def test_units_are_of_the_text_with_the_annotators_times():
-    truth = mapped(dog(SH="SH,S,s", G="G,sil,d"))
-    assert seen(truth) == [
+    reference = mapped(dog(SH="SH,S,s", G="G,sil,d"))
+    assert seen(reference) == [
         ("sh", "s", "s", 0.1, 0.2),
         ("iy", "iy", "", 0.2, 0.3),
         ("hh", "hh", "", 0.3, 0.4),
@@ -64,55 +65,55 @@ def test_units_are_of_the_text_with_the_annotators_times():
         ("aa", "aa", "", 0.8, 0.9),
         ("g", "-", "d", 0.9, 1.0),
     ]
-    assert [unit.word for unit in truth.units] == [0, 0, 1, 1, 1, 2, 3, 3, 3]
-    assert [word["wrong"] for word in truth.words] == [True, False, False, True]
-    assert [(w["word"], w["start"], w["duration"]) for w in truth.words][1] == ("had", 0.3, 0.3)
+    assert [unit.word for unit in reference.units] == [0, 0, 1, 1, 1, 2, 3, 3, 3]
+    assert [word["wrong"] for word in reference.words] == [True, False, False, True]
+    assert [(w["word"], w["start"], w["duration"]) for w in reference.words][1] == ("had", 0.3, 0.3)
 
 
 def test_insertions_are_no_units():
-    truth = mapped((*DOG_WORDS[:3], ("dog", ("D", "AO1", "G", "sil,K,a"))))
-    assert len(truth.units) == 9
-    assert not any(unit.error for unit in truth.units)
-    assert truth.insertions == [{"symbol": "k", "start": 1.0, "duration": 0.1, "word": 3}]
-    assert [word["insertions"] for word in truth.words] == [0, 0, 0, 1]
-    assert not truth.words[3]["wrong"]
+    reference = mapped((*DOG_WORDS[:3], ("dog", ("D", "AO1", "G", "sil,K,a"))))
+    assert len(reference.units) == 9
+    assert not any(unit.error for unit in reference.units)
+    assert reference.insertions == [{"symbol": "k", "start": 1.0, "duration": 0.1, "word": 3}]
+    assert [word["insertions"] for word in reference.words] == [0, 0, 0, 1]
+    assert not reference.words[3]["wrong"]
 
 
 def test_what_differs_in_unfolded_spelling_only_is_correct():
-    truth = mapped(dog(AH="AH0,AX,s", AO="AO1,AA,s"))
-    assert not any(unit.error for unit in truth.units)
+    reference = mapped(dog(AH="AH0,AX,s", AO="AO1,AA,s"))
+    assert not any(unit.error for unit in reference.units)
 
 
 def test_another_pronunciation_that_the_annotators_had_in_mind_is_correct():
-    """They expected EY and heard it; the usual pronunciation in the lexicon is AH."""
-    truth = mapped(dog(AH="EY1"))
-    assert seen(truth)[5] == ("ah", "ah", "", 0.6, 0.7)
+    """They expected EY and perceived it; the usual pronunciation in the lexicon is AH."""
+    reference = mapped(dog(AH="EY1"))
+    assert seen(reference)[5] == ("ah", "ah", "", 0.6, 0.7)
     wrong = mapped(dog(AH="EY1,IY,s"))
     assert seen(wrong)[5] == ("ah", "iy", "s", 0.6, 0.7)
 
 
 def test_a_word_said_as_another_of_its_pronunciations_is_excused_not_forgotten():
-    truth = mapped(dog(AH="AH0,EY,s"))
-    assert seen(truth)[5] == ("ah", "ah", "", 0.6, 0.7)
-    assert truth.excused == [2]
-    assert (truth.words[2]["wrong"], truth.words[2]["marked"]) == (False, True)
+    reference = mapped(dog(AH="AH0,EY,s"))
+    assert seen(reference)[5] == ("ah", "ah", "", 0.6, 0.7)
+    assert reference.excused == [2]
+    assert (reference.words[2]["wrong"], reference.words[2]["marked"]) == (False, True)
 
 
 def test_a_longer_pronunciation_leaves_a_unit_without_an_interval():
-    truth = mapped((("every", ("EH1", "V", "R", "IY0")), *DOG_WORDS))
-    units = seen(truth)[:4]
+    reference = mapped((("every", ("EH1", "V", "R", "IY0")), *DOG_WORDS))
+    units = seen(reference)[:4]
     assert [unit[0] for unit in units] == ["eh", "v", "er", "iy"]
     assert not any(unit[2] for unit in units)
-    assert sum(unit.annotated for unit in truth.units) == len(truth.units)
+    assert sum(unit.annotated for unit in reference.units) == len(reference.units)
     longer = mapped((("to", ("T", "UW1")), ("every", ("EH1", "V", "IY0"))))
     (missing,) = [unit for unit in longer.units if not unit.annotated]
     assert (missing.canonical, missing.error, missing.start) == ("er", "", missing.end)
 
 
 def test_an_error_on_a_phone_that_the_text_lacks_is_kept_apart():
-    truth = mapped((("dog", ("D", "AO1", "R,L,s", "G")), ("a", ("AH0",))))
-    assert not any(unit.error for unit in truth.units)
-    assert [(item["canonical"], item["symbol"], item["word"]) for item in truth.unplaced] == [
+    reference = mapped((("dog", ("D", "AO1", "R,L,s", "G")), ("a", ("AH0",))))
+    assert not any(unit.error for unit in reference.units)
+    assert [(item["canonical"], item["symbol"], item["word"]) for item in reference.unplaced] == [
         ("r", "l", 0)
     ]
 
@@ -120,9 +121,11 @@ def test_an_error_on_a_phone_that_the_text_lacks_is_kept_apart():
 def test_a_word_that_the_speaker_replaced_does_not_shift_the_others():
     spoken = (*DOG_WORDS[:3], ("caterpillar", ["K", "AE1", "T", "ER0", "P", "IH2", "L", "ER0"]))
     names = ["she", "had", "a", "dog"]
-    truth = phone_truth(utterance(spoken), [(w, LEXICON.find(w)) for w in names])
-    assert [unit[3] for unit in seen(truth)[:6]] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
-    assert all(unit.start >= 0.7 for unit in truth.units[6:])
+    reference = phone_reference(utterance(spoken), [(w, LEXICON.find(w)) for w in names])
+    assert [unit[3] for unit in seen(reference)[:6]] == pytest.approx(
+        [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+    )
+    assert all(unit.start >= 0.7 for unit in reference.units[6:])
 
 
 @pytest.mark.parametrize("spoken", [True, False])
@@ -141,27 +144,29 @@ def test_any_errors_on_any_pronunciations_are_found_where_they_are(spoken):
                 labels.append({"s": f"{phone},th,s", "d": f"{phone},sil,d"}.get(kind, phone))
                 expected.append((phone, {"s": "th", "d": "-"}.get(kind, phone)))
             words.append((name, labels))
-        truth = mapped(words, spoken)
-        assert [(unit.canonical, unit.perceived) for unit in truth.units] == expected
-        assert len(truth.insertions) == sum(label == "sil,Z,a" for _, ls in words for label in ls)
-        starts = [unit.start for unit in truth.units]
+        reference = mapped(words, spoken)
+        assert [(unit.canonical, unit.perceived) for unit in reference.units] == expected
+        assert len(reference.insertions) == sum(
+            label == "sil,Z,a" for _, ls in words for label in ls
+        )
+        starts = [unit.start for unit in reference.units]
         assert starts == sorted(starts)
 
 
 def test_the_annotators_own_units_hold_silence_and_insertions():
     words = (*DOG_WORDS[:3], ("dog", ("D", "sil,K,a", "AO1,sil,d", "G")))
-    truth = annotation_truth(utterance(words))
-    assert [unit.canonical for unit in truth.units] == (
+    reference = annotation_reference(utterance(words))
+    assert [unit.canonical for unit in reference.units] == (
         ["sil", "sh", "iy", "hh", "ae", "d", "ah", "d", "sil", "aa", "g", "sil"]
     )
-    assert [(u.canonical, u.perceived, u.error) for u in truth.units if u.error] == [
+    assert [(u.canonical, u.perceived, u.error) for u in reference.units if u.error] == [
         ("sil", "k", "a"),
         ("aa", "-", "d"),
     ]
-    assert truth.units[0].word is None
-    assert truth.units[-1].word is None
-    assert truth.insertions == []
-    assert [word["wrong"] for word in truth.words] == [False, False, False, True]
+    assert reference.units[0].word is None
+    assert reference.units[-1].word is None
+    assert reference.insertions == []
+    assert [word["wrong"] for word in reference.words] == [False, False, False, True]
 
 
 def test_silence_in_pieces_is_one_unit():
@@ -174,35 +179,35 @@ def test_silence_in_pieces_is_one_unit():
     cut = Utterance(
         content.files, 1000, 1000, "", (*halves, *content.segments[1:]), content.tier_words, ()
     )
-    assert annotation_truth(cut).units == annotation_truth(content).units
+    assert annotation_reference(cut).units == annotation_reference(content).units
 
 
 def test_words_are_wrong_if_any_of_their_phones_is():
     words = dog(SH="SH,S,s", AH="AH0,AX,s", G="G,sil,d")
-    truth = word_truth(utterance(words), ["she", "had", "a", "dog"])
-    assert seen(truth) == [
+    reference = word_reference(utterance(words), ["she", "had", "a", "dog"])
+    assert seen(reference) == [
         ("she", "*", "s", 0.1, 0.3),
         ("had", "had", "", 0.3, 0.6),
         ("a", "a", "", 0.6, 0.7),
         ("dog", "*", "s", 0.7, 1.0),
     ]
     by_phones = mapped(words)
-    assert [(w["start"], w["marked"]) for w in truth.words] == (
+    assert [(w["start"], w["marked"]) for w in reference.words] == (
         [(w["start"], w["marked"]) for w in by_phones.words]
     )
 
 
 def test_a_word_without_phones_is_named():
     with pytest.raises(ValueError, match="no phones for the word 'old'"):
-        word_truth(utterance(DOG_WORDS), ["she", "had", "a", "old", "dog"])
+        word_reference(utterance(DOG_WORDS), ["she", "had", "a", "old", "dog"])
 
 
 def test_scoring_reads_what_is_written():
     words = dog(SH="SH,S,s", G="G,sil,d")
     content = utterance(words)
-    truth = truth_of([mapped(words).supervision(content, "test")])
-    assert truth.canonical == ["sh", "iy", "hh", "ae", "d", "ah", "d", "aa", "g"]
-    assert truth.perceived == ["s", "iy", "hh", "ae", "d", "ah", "d", "aa", "-"]
-    assert truth.positive.nonzero()[0].tolist() == [0, 8]
-    assert truth.starts[8] == pytest.approx(0.9)
-    assert truth.ends[8] == pytest.approx(1.0)
+    reference = reference_of([mapped(words).supervision(content, "test")])
+    assert reference.canonical == ["sh", "iy", "hh", "ae", "d", "ah", "d", "aa", "g"]
+    assert reference.perceived == ["s", "iy", "hh", "ae", "d", "ah", "d", "aa", "-"]
+    assert reference.positive.nonzero()[0].tolist() == [0, 8]
+    assert reference.starts[8] == pytest.approx(0.9)
+    assert reference.ends[8] == pytest.approx(1.0)

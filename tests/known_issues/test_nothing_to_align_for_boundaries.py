@@ -1,4 +1,4 @@
-"""Where nothing that was heard was long enough for the aligner of edges, its training broke off
+"""Where nothing that was perceived was long enough for the aligner of edges, its training broke off
 with an error of torch about an empty list, after the whole training of the system.
 """
 
@@ -9,7 +9,7 @@ import pytest
 from mlvae.config import RecipeConfig
 from mlvae.em import Decoding
 from mlvae.nn import MlVae
-from mlvae.systems import Setup, TrainedMlVae, train_edges
+from mlvae.systems import Setup, TrainedMlVae, train_boundary_aligner
 from tests.em.tiny import CPU, NUM_FEATURES, TABLE, dataset, spoken_cuts, tiny_model_config
 
 
@@ -19,4 +19,6 @@ def test_it_is_said(tmp_path):
     model = MlVae(NUM_FEATURES, len(TABLE), False, tiny_model_config())
     system = TrainedMlVae(model, "substitution", Decoding(), None)
     with pytest.raises(ValueError, match="no training cut has 40 frames for each unit"):
-        train_edges(system, Setup("x", config, dataset(), CPU, 0, tmp_path), spoken_cuts(3)[0])
+        train_boundary_aligner(
+            system, Setup("x", config, dataset(), CPU, 0, tmp_path), spoken_cuts(3)[0]
+        )

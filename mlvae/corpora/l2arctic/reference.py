@@ -1,9 +1,9 @@
-"""The truth of L2-ARCTIC utterances: the annotation, brought to the canonical units.
+"""The reference of L2-ARCTIC utterances: the annotation, brought to the canonical units.
 
 Canonical units are phones of the text, phones (and silence) of the annotators, or words, see the
 functions below. What is written is a supervision with the tiers
-``canonical`` and ``perceived`` (one item a unit, equal times in seconds; ``-`` was heard where a
-unit was left out) and these ``custom`` fields:
+``canonical`` and ``perceived`` (one item a unit, equal times in seconds; ``-`` was perceived where
+a unit was left out) and these ``custom`` fields:
 
 ``split``, ``units_from``
     as in the other corpora; a unit comes from its own recording.
@@ -23,10 +23,10 @@ unit was left out) and these ``custom`` fields:
 ``unplaced``
     annotated errors on phones that the text's pronunciation lacks: the same, with ``canonical``.
 ``excused``
-    places of words in which the annotators mark an error, though what was heard is another of
+    places of words in which the annotators mark an error, though what was perceived is another of
     the word's pronunciations in the lexicon: they are correct here.
 
-`Truth` of `mlvae.score.truth` reads tiers and ``units_from`` alone. Scoring by word needs
+`Reference` of `mlvae.score.reference` reads tiers and ``units_from`` alone. Scoring by word needs
 ``words``, whose order is that of ``words`` in the cut; ``marked`` does not depend on the kind of
 unit, so that phones and BPE tokens can be compared by it.
 """
@@ -51,7 +51,7 @@ LEFT_OUT, WRONG = "-", "*"
 
 
 @dataclass(frozen=True)
-class TrueUnit:
+class ReferenceUnit:
     """A canonical unit, and what became of it; times in seconds."""
 
     canonical: str
@@ -64,17 +64,17 @@ class TrueUnit:
 
 
 @dataclass
-class UtteranceTruth:
-    """The truth of an utterance, before it is written; see the module."""
+class UtteranceReference:
+    """The reference of an utterance, before it is written; see the module."""
 
-    units: list[TrueUnit]
+    units: list[ReferenceUnit]
     words: list[dict[str, Any]] = field(default_factory=list)
     insertions: list[dict[str, Any]] = field(default_factory=list)
     unplaced: list[dict[str, Any]] = field(default_factory=list)
     excused: list[int] = field(default_factory=list)
 
     def supervision(self, utterance: Utterance, split: str) -> SupervisionSegment:
-        """As a line of ``truth.jsonl.gz``."""
+        """As a line of ``reference.jsonl.gz``."""
         tiers = {
             tier: [
                 AlignmentItem(getattr(unit, tier), *_span(unit.start, unit.end).values())
@@ -107,33 +107,35 @@ def _span(start: float, end: float) -> dict[str, float]:
     return {"start": round(start, 7), "duration": round(max(end - start, 0.0), 7)}
 
 
-def annotation_truth(utterance: Utterance) -> UtteranceTruth:
+def annotation_reference(utterance: Utterance) -> UtteranceReference:
     """Protocol annotation: every annotated interval is a unit, silence and insertions among them.
 
     Silence that is cut into several intervals is one unit.
     """
-    units: list[TrueUnit] = []
+    units: list[ReferenceUnit] = []
     for segment in utterance.segments:
         error = error_type(segment.canonical, segment.perceived)
         silent = segment.canonical == segment.perceived == SIL
         if silent and units and units[-1].canonical == units[-1].perceived == SIL:
             before = units.pop()
-            unit = TrueUnit(SIL, SIL, "", before.start, segment.end, None)
+            unit = ReferenceUnit(SIL, SIL, "", before.start, segment.end, None)
         else:
-            heard = LEFT_OUT if error == DELETION else segment.perceived
+            perceived = LEFT_OUT if error == DELETION else segment.perceived
             word = None if silent else segment.word
-            unit = TrueUnit(segment.canonical, heard, error, segment.start, segment.end, word)
+            unit = ReferenceUnit(
+                segment.canonical, perceived, error, segment.start, segment.end, word
+            )
         units.append(unit)
-    truth = UtteranceTruth(units)
+    reference = UtteranceReference(units)
     names = ["-".join(words_of_text(word.label)) for word in utterance.tier_words]
     owners = [None if s.canonical == s.perceived == SIL else s.word for s in utterance.segments]
-    truth.words = _words(names, utterance.segments, owners)
-    return truth
+    reference.words = _words(names, utterance.segments, owners)
+    return reference
 
 
-def phone_truth(
+def phone_reference(
     utterance: Utterance, words: Sequence[tuple[str, Sequence[Pronunciation]]]
-) -> UtteranceTruth:
+) -> UtteranceReference:
     """Protocol text: the units are the first pronunciation of each word of the transcript.
 
     Within a word the units are aligned with the annotators' canonical phones. Deletions keep the
@@ -146,43 +148,43 @@ def phone_truth(
     """
     segments = utterance.segments
     owners = words_of_segments([pronunciations for _, pronunciations in words], segments)
-    truth = UtteranceTruth([])
+    reference = UtteranceReference([])
     now = 0.0
     for word, (_, pronunciations) in enumerate(words):
         mine = [s for s, owner in zip(segments, owners) if owner == word]
-        heard = tuple(segment.perceived for segment in mine if segment.perceived != SIL)
+        perceived = tuple(segment.perceived for segment in mine if segment.perceived != SIL)
         has_error = any(segment.canonical != segment.perceived for segment in mine)
-        excused = has_error and heard in pronunciations
+        excused = has_error and perceived in pronunciations
         if excused:
-            truth.excused.append(word)
+            reference.excused.append(word)
         sounds = [segment for segment in mine if segment.canonical != SIL]
         places = align_symbols(pronunciations[0], [segment.canonical for segment in sounds])
         for symbol, place in zip(pronunciations[0], places):
             if place is None:
-                unit = TrueUnit(symbol, symbol, "", now, now, word, annotated=False)
+                unit = ReferenceUnit(symbol, symbol, "", now, now, word, annotated=False)
             else:
                 unit = _unit(symbol, sounds[place], word, excused)
             now = unit.end
-            truth.units.append(unit)
-        truth.insertions += [_inserted(s, word) for s in mine if s.canonical == SIL]
-        truth.unplaced += [
+            reference.units.append(unit)
+        reference.insertions += [_inserted(s, word) for s in mine if s.canonical == SIL]
+        reference.unplaced += [
             {**_inserted(sound, word), "canonical": sound.canonical}
             for i, sound in enumerate(sounds)
             if i not in places and sound.perceived not in (sound.canonical, SIL) and not excused
         ]
-    _start_where_sound_is(truth.units)
-    truth.words = _words([word for word, _ in words], segments, owners)
-    wrong = {unit.word for unit in truth.units if unit.error}
-    for number, word in enumerate(truth.words):
+    _start_where_sound_is(reference.units)
+    reference.words = _words([word for word, _ in words], segments, owners)
+    wrong = {unit.word for unit in reference.units if unit.error}
+    for number, word in enumerate(reference.words):
         word["wrong"] = number in wrong
-    return truth
+    return reference
 
 
-def word_truth(utterance: Utterance, words: Sequence[str]) -> UtteranceTruth:
-    """BPE tokens: the units of the truth are the words of the transcript.
+def word_reference(utterance: Utterance, words: Sequence[str]) -> UtteranceReference:
+    """BPE tokens: the units of the reference are the words of the transcript.
 
-    A word is wrong (``*`` was heard) if any of its phones is, folded; its times are those of its
-    phones. Words of the transcript are those of the tier ``words`` by alignment of both texts.
+    A word is wrong (``*`` was perceived) if any of its phones is, folded; its times are those of
+    its phones. Words of the transcript are those of the tier ``words`` by alignment of both texts.
 
     Raises:
         ValueError: if a word of the transcript has no counterpart in the tier ``words``, or that
@@ -192,42 +194,44 @@ def word_truth(utterance: Utterance, words: Sequence[str]) -> UtteranceTruth:
     places = align_symbols([word.strip("'") for word in words], bare)
     word_of = {place: word for word, place in enumerate(places) if place is not None}
     owners = [None if s.word is None else word_of.get(s.word) for s in utterance.segments]
-    truth = UtteranceTruth([], _words(words, utterance.segments, owners))
-    for number, word in enumerate(truth.words):
+    reference = UtteranceReference([], _words(words, utterance.segments, owners))
+    for number, word in enumerate(reference.words):
         if word["start"] is None:
             raise ValueError(f"the tiers have no phones for the word {word['word']!r}")
         wrong = word["wrong"]
         start, end = word["start"], word["start"] + word["duration"]
-        heard = WRONG if wrong else word["word"]
-        truth.units.append(TrueUnit(word["word"], heard, "s" if wrong else "", start, end, number))
-    truth.insertions = [
+        perceived = WRONG if wrong else word["word"]
+        reference.units.append(
+            ReferenceUnit(word["word"], perceived, "s" if wrong else "", start, end, number)
+        )
+    reference.insertions = [
         _inserted(segment, owner)
         for segment, owner in zip(utterance.segments, owners)
         if segment.canonical == SIL != segment.perceived
     ]
-    return truth
+    return reference
 
 
-def _unit(symbol: str, segment: Segment, word: int, excused: bool) -> TrueUnit:
-    heard = segment.perceived
-    if excused or heard in (segment.canonical, symbol):
-        return TrueUnit(symbol, symbol, "", segment.start, segment.end, word)
-    error = error_type(symbol, heard)
-    heard = LEFT_OUT if error == DELETION else heard
-    return TrueUnit(symbol, heard, error, segment.start, segment.end, word)
+def _unit(symbol: str, segment: Segment, word: int, excused: bool) -> ReferenceUnit:
+    perceived = segment.perceived
+    if excused or perceived in (segment.canonical, symbol):
+        return ReferenceUnit(symbol, symbol, "", segment.start, segment.end, word)
+    error = error_type(symbol, perceived)
+    perceived = LEFT_OUT if error == DELETION else perceived
+    return ReferenceUnit(symbol, perceived, error, segment.start, segment.end, word)
 
 
 def _inserted(segment: Segment, word: int | None) -> dict[str, Any]:
     return {"symbol": segment.perceived, **_span(segment.start, segment.end), "word": word}
 
 
-def _start_where_sound_is(units: list[TrueUnit]) -> None:
+def _start_where_sound_is(units: list[ReferenceUnit]) -> None:
     """Units without an interval before the first that has one are where that one starts."""
     first = next((unit.start for unit in units if unit.annotated), 0.0)
     for i, unit in enumerate(units):
         if unit.annotated:
             return
-        units[i] = TrueUnit(unit.canonical, unit.perceived, "", first, first, unit.word, False)
+        units[i] = ReferenceUnit(unit.canonical, unit.perceived, "", first, first, unit.word, False)
 
 
 def _words(
