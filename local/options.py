@@ -12,9 +12,6 @@ from jsonargparse.typing import PositiveInt
 
 from mlvae.device import Seed
 
-#: Systems that are trained unless others are named.
-DEFAULT_SYSTEMS = "ml-vae ml-vae-sub"
-
 
 @dataclass
 class ModelOptions:
@@ -46,7 +43,7 @@ def parse_model_options(
     parser.add_argument("--seed", type=Seed, default=0, help="of everything random")
     if with_systems:
         parser.add_argument(
-            "--systems", type=str, default=DEFAULT_SYSTEMS, help="systems, separated by spaces"
+            "--systems", type=str, required=True, help="names of systems, separated by spaces"
         )
     if trains:
         parser.add_argument(

@@ -33,8 +33,17 @@ for ((place = 1; place <= $#; place++)); do
 done
 unset place
 
+# declared_systems: a line for each system of recipes/systems.yaml, its name and what it is.
+declared_systems() {
+  awk '/^  [^ #]+:$/ { name = $1 }
+    /^    note: / { sub(/^    note: /, ""); gsub(/"/, ""); print "  " name " " $0 }' "$root/recipes/systems.yaml"
+}
+
 # shellcheck disable=SC2154  # root and recipe are run.sh's, too
-help_end="Recipes: $(names_in "$root/recipes" /prepare.py). Each may have options of its own, which are listed with
+help_end="Systems of all recipes; a config may declare more:
+$(declared_systems)
+
+Recipes: $(names_in "$root/recipes" /prepare.py). Each may have options of its own, which are listed with
 its name, as in: $0 --recipe l2arctic --help"
 
 # A recipe that is not there is named by run.sh, after parsing.

@@ -163,6 +163,8 @@ def load_config(path: Path, systems: Sequence[str] | None = None) -> RecipeConfi
             known = ", ".join(one.name for one in config.systems.values() if not one.model_of)
             raise ValueError(f"no system is named; there are: {known or 'none'}")
         for name in systems or ():
+            config.declared(name)
+        for name in systems or ():
             config.system(name)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error

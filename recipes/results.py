@@ -575,7 +575,7 @@ def run_part(part: Part, page: Page, o: Namespace) -> int:
 def output_of(command: Sequence[str]) -> str:
     """What a command prints, ``unknown`` where it fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", cwd=ROOT, check=True)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return done.stdout.strip()

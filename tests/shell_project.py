@@ -72,6 +72,8 @@ class Project:
         shutil.copy(ROOT / "run.sh", self.root)
         (self.root / "requirements.lock").write_text("torch==1\n")
         (self.root / "pyproject.toml").write_text("[project]\n")
+        (self.root / "recipes").mkdir()
+        shutil.copy(ROOT / "recipes" / "systems.yaml", self.root / "recipes")
         for name in ("audiomnist", "l2arctic"):
             recipe = self.root / "recipes" / name
             (recipe / "conf").mkdir(parents=True)

@@ -25,7 +25,9 @@ def test_each_recipe_has_its_default_corpus(project):
         "--corpus-dir data/simulate/corpus --protocol text --unit phone --unknown-words stop"
     )
     assert units.endswith("units.py --data-dir data/simulate")
-    assert score.endswith("--exp-dir exp/l2arctic/simulate/small --seed 0")
+    assert score.endswith(
+        "--exp-dir exp/l2arctic/simulate/small --config ./recipes/l2arctic/conf/small.yaml --seed 0"
+    )
 
 
 def test_a_folder_of_the_real_corpus_is_enough(project):

@@ -37,6 +37,7 @@ from tests.data.conftest import (  # noqa: F401
     options,
 )
 from tests.recipes.conftest import STAGES, scripts_find_each_other  # noqa: F401
+from tests.score.experiments import SYSTEMS_FILE
 
 
 @contextlib.contextmanager
@@ -106,8 +107,11 @@ def command(number, folder):
         words += ["--corpus", "fsdd", "--corpus-dir", folder / "recordings"]
     if number >= 3:
         words += ["--exp-dir", folder / "exp"]
+        words += ["--config", SYSTEMS_FILE]
     if 3 <= number <= 5:
-        words += ["--config", "small.yaml", "--device", "cpu"]
+        words += ["--device", "cpu"]
+    if number in (4, 5):
+        words += ["--systems", "ml-vae"]
     return [str(word) for word in words]
 
 

@@ -119,7 +119,7 @@ def test_settings_of_a_shell_change_nothing(project, env):
         )
         assert done.returncode == 0, done.stderr
     assert len(project.calls("uv venv")) == 1
-    assert len([call for call in project.calls("python ") if ".py" in call]) == 14
+    assert len([call for call in project.calls("python ") if ".py" in call]) == 16
     assert not re.search("unbound|cannot overwrite|not found", done.stderr)
 
 
@@ -165,7 +165,7 @@ def test_arrays_that_may_be_empty_are_guarded(path):
 
 
 def test_the_search_for_arrays_finds_some():
-    assert len(SCRIPTS) >= 10
+    assert len(SCRIPTS) >= 8
     text = 'a=()\nb=(${c:+-d "$c"})\ne=(--f "$g")\nh=("${a[@]}")\ni=("$g")\n'
     uses = ': ${a[@]+"${a[@]}"} "${b[@]}" "${e[@]}" "${h[@]}" "${i[@]}"\n'
     assert unguarded(text + uses) == ["a", "b", "h"]

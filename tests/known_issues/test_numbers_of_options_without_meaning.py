@@ -30,6 +30,9 @@ def main_of(path: Path):
     return module.main
 
 
+SCORED = ("--data-dir", "d", "--exp-dir", "e", "--config", "c")
+
+
 @pytest.mark.parametrize(
     ("program", "options", "name", "values"),
     [
@@ -37,8 +40,8 @@ def main_of(path: Path):
         ("local/align.py", MODEL, "seed", SEEDS),
         ("local/train.py", MODEL, "seed", SEEDS),
         ("local/localize.py", MODEL, "seed", SEEDS),
-        ("local/score.py", ("--data-dir", "d", "--exp-dir", "e"), "seed", SEEDS),
-        ("local/score.py", ("--data-dir", "d", "--exp-dir", "e"), "num-resamples", ("0", "-1")),
+        ("local/score.py", SCORED, "seed", SEEDS),
+        ("local/score.py", SCORED, "num-resamples", ("0", "-1")),
         ("recipes/audiomnist/prepare.py", (), "seed", SEEDS),
         ("recipes/audiomnist/prepare.py", (), "num-utterances", ("0", "-1", "x")),
         ("recipes/l2arctic/prepare.py", (), "seed", SEEDS),

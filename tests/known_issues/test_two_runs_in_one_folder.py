@@ -17,6 +17,7 @@ from mlvae.stage import atomic_path, stage_folder
 from tests.data.conftest import ROOT, load_script
 from tests.left_overs import of_a_harder_kill
 from tests.recipes.conftest import STAGES, scripts_find_each_other  # noqa: F401
+from tests.score.experiments import SYSTEMS_FILE
 
 HOLD = """
 import sys, time
@@ -73,7 +74,9 @@ def test_every_stage_refuses_a_folder_in_use(tmp_path, capsys, monkeypatch, numb
     words = ["--data-dir", data]
     words += ["--corpus-dir", tmp_path / "x", "--corpus", "fsdd"] if number == 0 else []
     words += ["--exp-dir", exp] if number >= 3 else []
-    words += ["--config", "x.yaml", "--device", "cpu"] if 3 <= number <= 5 else []
+    words += ["--config", SYSTEMS_FILE] if number >= 3 else []
+    words += ["--device", "cpu"] if 3 <= number <= 5 else []
+    words += ["--systems", "ml-vae"] if number in (4, 5) else []
     main = load_script(STAGES[number])
     # Stages that read the corpus wait for the one that rewrites it.
     for used in [data] if number < 3 else [data, exp]:
@@ -149,7 +152,7 @@ def test_of_processes_that_train_together_the_first_alone_locks(tmp_path, monkey
     names = inspect.unwrap(main).__globals__
     monkeypatch.setitem(names, "train_systems", lambda options, device: 0)
     words = ["--data-dir", tmp_path, "--exp-dir", tmp_path / "exp", "--config", "x.yaml"]
-    words = [str(word) for word in [*words, "--device", "cpu"]]
+    words = [str(word) for word in [*words, "--device", "cpu", "--systems", "ml-vae"]]
     (tmp_path / "exp").mkdir()
     with folder_lock(tmp_path / "exp", "4 train"):
         assert main(words) == 1

@@ -101,7 +101,7 @@ class Recipe:
         config: Path,
         options: Sequence[object] = (),
         seed: int = 0,
-        systems: str | None = None,
+        systems: str = "ml-vae ml-vae-sub",
     ) -> None:
         self.data, self.exp, self.config = data, exp, config
         self.options, self.seed, self.systems = options, seed, systems
@@ -120,7 +120,7 @@ class Recipe:
             options += ["--config", self.config]
         if 3 <= number <= 5:
             options += ["--device", "cpu"]
-        if number in (4, 5) and self.systems is not None:
+        if number in (4, 5):
             options += ["--systems", self.systems]
         if number in (0, 3, 4, 5, 6):
             options += ["--seed", self.seed]

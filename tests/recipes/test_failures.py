@@ -15,6 +15,7 @@ from mlvae.data.manifests import SPLITS, write_manifest
 from mlvae.stage import atomic_path
 from tests.data.conftest import sine
 from tests.recipes.conftest import ANSWERS, Recipe
+from tests.score.experiments import SYSTEMS_FILE
 
 TOO_SHORT = {"states": "too short: fewer than 3 frames a unit", "units": "2 frames for 6 units"}
 
@@ -193,11 +194,11 @@ def test_what_is_wrong_with_files_is_said_in_a_line(prepared, tmp_path, capsys):
 )
 def test_systems_that_do_not_exist_are_refused_before_any_work(tmp_path, capsys, systems, reason):
     recipe = Recipe(tmp_path, tmp_path, tmp_path / "conf.yaml", systems=systems)
-    recipe.config.write_text("deltas: false\n")
+    recipe.config.write_text(f"base: {SYSTEMS_FILE}\ndeltas: false\n")
     for number, program in ((4, "train.py"), (5, "localize.py")):
         assert recipe.stage(number) == 1
         (line,) = capsys.readouterr().err.splitlines()
-        assert line.startswith(f"{program}: {reason}")
+        assert line.startswith(f"{program}: {recipe.config}: {reason}")
     assert list(tmp_path.iterdir()) == [recipe.config]
 
 

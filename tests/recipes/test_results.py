@@ -16,6 +16,7 @@ import pytest
 from mlvae.score import experiment
 from tests.score.conftest import corpus, make_reference  # noqa: F401
 from tests.score.experiments import HEARD, LIKE, make_experiment
+from tests.score.experiments import SYSTEMS as DECLARED
 from tests.shell_project import ROOT
 
 SYSTEMS = "fa two-pass-fa w2v-ctc ml-vae ml-vae-rl ablation-1 ablation-2 ablation-3 ml-vae-sub"
@@ -226,7 +227,7 @@ def first(corpus, tmp_path, monkeypatch):  # noqa: F811
     sub = json.loads(path.read_text()) | {"best_iteration": 2, "iterations": 3}
     path.write_text(json.dumps(sub | {"history": history}))
     (first / "w2v-ctc" / "training.json").write_text('{"unavailable": "no weights at hand"}')
-    experiment.score_experiment(data, first, num_resamples=20)
+    experiment.score_experiment(data, first, DECLARED, num_resamples=20)
     return first
 
 

@@ -11,14 +11,14 @@ from lhotse import (
     MonoCut,
     SupervisionSegment,
 )
-from mlvae.score.example import choose_example
-from mlvae.score.table import format_count
-from mlvae.score.truth import truth_of
 
 from mlvae.score import example
+from mlvae.score.example import choose_example
 from mlvae.score.experiment import score_experiment
 from mlvae.score.metrics import FIGURES
-from tests.score.experiments import HEARD, LIKE, SYSTEMS, make_experiment
+from mlvae.score.table import format_count
+from mlvae.score.truth import truth_of
+from tests.score.experiments import HEARD, LIKE, SYSTEMS, SYSTEMS_FILE, make_experiment
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "local" / "score.py"
@@ -367,6 +367,7 @@ def test_missing_inputs(all_folders, folder, name, stage):
 def test_script(folders):
     data, exp = folders
     command = [sys.executable, str(SCRIPT), "--data-dir", str(data), "--exp-dir", str(exp)]
+    command += ["--config", str(SYSTEMS_FILE)]
     options = ["--seed", "5", "--num-resamples", "20", "--cluster", "speaker"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     run = subprocess.run([*command, *options], capture_output=True, text=True, env=environment)
@@ -384,7 +385,8 @@ def test_script_says_what_is_missing_in_one_line(folders, capsys):
     spec = importlib.util.spec_from_file_location("score_script", SCRIPT)
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
-    assert script.main(["--data-dir", str(data), "--exp-dir", str(exp)]) == 1
+    folders = ["--data-dir", str(data), "--exp-dir", str(exp)]
+    assert script.main([*folders, "--config", str(SYSTEMS_FILE)]) == 1
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert err.startswith("score.py: ") and "stage 0 (prepare) makes it" in err
