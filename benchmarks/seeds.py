@@ -25,11 +25,11 @@ from tabulate import tabulate
 
 from mlvae.config import System, load_config
 from mlvae.program import start_program
+from mlvae.score.experiment import cuts_path, read_cuts, stage_of
 from mlvae.score.hypotheses import outcomes, tier_hypothesis
+from mlvae.score.intervals import LEVEL, SeedComparison, compare_over_seeds
 from mlvae.score.metrics import Outcomes
 from mlvae.score.reference import Reference, read_reference
-from mlvae.score.seeds import LEVEL, SeedComparison, compare_over_seeds
-from mlvae.score.systems import cuts_path, read_cuts, stage_of
 from mlvae.stage import atomic_path
 from mlvae.systems import KINDS
 

@@ -1,10 +1,10 @@
 """Reading and adding the alignment tiers of a cut.
 
 The result of any stage is a tier: a list of lhotse ``AlignmentItem(symbol, start, duration,
-score)`` in the one supervision of a cut, under a name such as ``fa`` or ``mlvae``. Two habits of lhotse make
-the obvious ways unsafe: ``SupervisionSegment.with_alignment`` adds the tier to the supervision it
-was called on as well, and ``AlignmentItem.trim`` returns an item without its score. The functions
-here do neither.
+score)`` in the one supervision of a cut, under a name such as ``fa`` or ``mlvae``. Two habits of
+lhotse make the obvious ways unsafe: ``SupervisionSegment.with_alignment`` adds the tier to the
+supervision it was called on as well, and ``AlignmentItem.trim`` returns an item without its score.
+The functions here do neither.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ import yaml
 
 from mlvae.made import Record, atomic_path
 from mlvae.program import start_program
-from mlvae.score.table import format_count
+from mlvae.score.tables import format_count
 from mlvae.stage import in_one_line, log
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -106,7 +106,7 @@ def test_other_layouts_hold_the_same_weights(tmp_path):
     assert same_weights(tmp_path / "model.safetensors")
 
 
-def test_heads_of_other_trainings_are_deleted(tmp_path):
+def test_heads_of_other_trainings_are_omitted(tmp_path):
     state = tiny_model(num_out=29).state_dict()
     assert "aux.weight" in state
     extra = ("quantizer.codevectors", "project_q.bias", "lm_head.weight", "masked_spec_embed")

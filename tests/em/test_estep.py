@@ -198,7 +198,7 @@ def test_batches_do_not_matter_for_the_networks_of_training():
 
 
 @pytest.mark.filterwarnings("ignore:.*too few frames.*")
-def test_a_cut_that_is_too_short_is_deleted_and_others_are_not_harmed():
+def test_a_cut_that_is_too_short_is_omitted_and_others_are_not_harmed():
     cuts = random_cuts()
     short = make_cut("short", np.zeros((2, NUM_UNITS + 2)), ["a", "b", "c"])
     expected, found = run(cuts, stand_in()), run([short, *cuts], stand_in())

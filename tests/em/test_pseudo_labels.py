@@ -1,4 +1,4 @@
-"""Training on pseudo-labels of the E-step, with the rate and the confusion table that go with it."""
+"""Training on pseudo-labels of the E-step, with their rate and confusion table."""
 
 from __future__ import annotations
 

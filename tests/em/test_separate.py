@@ -97,7 +97,7 @@ def test_the_cases_tell_the_two_systems_apart():
     assert 0 < flagged < 18
 
 
-def test_a_batch_gives_what_each_cut_gives_alone_and_short_cuts_are_deleted():
+def test_a_batch_gives_what_each_cut_gives_alone_and_short_cuts_are_omitted():
     model = stand_in()
     cuts = [make_cut(f"x{n}", random_features(n, 5 + n), TABLE.units(UNITS)) for n in range(4)]
     short = make_cut("short", random_features(9, 2), TABLE.units(UNITS))

@@ -11,8 +11,8 @@ from lhotse import CutSet
 from mlvae.config import System
 from mlvae.data.dataset import load_cuts
 from mlvae.data.manifests import write_manifest
+from mlvae.score.experiment import cuts_path, read_cuts
 from mlvae.score.reference import read_reference
-from mlvae.score.systems import cuts_path, read_cuts
 
 
 def test_lhotse_gives_none(tmp_path):

@@ -16,7 +16,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from mlvae.report.plots import draw_learning_curves
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from mlvae import cli
@@ -26,6 +25,7 @@ from mlvae.data.manifests import write_json, write_manifest
 from mlvae.data.units import UnitTable
 from mlvae.em.checkpoint import TrainingState, save_checkpoint, save_model
 from mlvae.em.scalars import ScalarWriter
+from mlvae.report.plots import draw_learning_curves
 from mlvae.report.textgrid import write_textgrid
 from mlvae.stage import stage_folder
 from tests.answering import Answering, make_cut

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import pytest
 
-from mlvae.score.details import by_error
 from mlvae.score.hypotheses import outcomes, perceived_accuracy, tier_hypothesis
 from mlvae.score.metrics import score
 from mlvae.score.reference import reference_of
+from mlvae.score.tables import by_error
 from tests.corpora.l2arctic.test_reference import mapped, utterance
 from tests.corpora.l2arctic.tree import dog
 from tests.score.test_hypotheses import make_cut
@@ -34,12 +34,12 @@ def reference():
     return reference_of([mapped(WORDS).supervision(utterance(WORDS), "test")])
 
 
-def test_units_annotated_err_are_deleted_of_what_was_perceived_right(reference):
+def test_units_annotated_err_do_not_count_for_the_perceived_accuracy(reference):
     assert reference.perceived[:3] == ["s", "err", "err"]
     found = perceived_accuracy(reference, hypothesis_of(reference))
-    assert (found.share, found.num_named) == (1.0, 2)
+    assert (found.fraction, found.num_named) == (1.0, 2)
     found = perceived_accuracy(reference, hypothesis_of(reference, g="d"))
-    assert (found.share, found.num_named) == (0.5, 2)
+    assert (found.fraction, found.num_named) == (0.5, 2)
 
 
 def test_they_are_errors_all_the_same(reference):
@@ -50,4 +50,4 @@ def test_they_are_errors_all_the_same(reference):
 
 def test_a_system_that_says_err_of_a_phone_is_wrong(reference):
     found = perceived_accuracy(reference, hypothesis_of(reference, sh="err", iy="err"))
-    assert (found.share, found.num_named) == (0.5, 2)
+    assert (found.fraction, found.num_named) == (0.5, 2)

@@ -285,7 +285,7 @@ def test_figures_are_those_of_the_runs(digits, first):
     assert [line.split("|")[2] for line in rows] == [" 45.7 "] * 2  # of the iteration kept
 
 
-def test_parts_that_were_not_run_are_deleted_and_named(digits, capsys):
+def test_parts_that_were_not_run_are_omitted_and_named(digits, capsys):
     status, text = digits("--parts", "fsdd")
     assert status == 0
     assert [line for line in text.splitlines() if line.startswith("## ")] == [

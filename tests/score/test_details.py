@@ -8,11 +8,11 @@ import pytest
 from lhotse import CutSet, LilcomChunkyWriter, MonoCut, SupervisionSegment, SupervisionSet
 from lhotse.supervision import AlignmentItem
 
-from mlvae.score.details import by_error, by_unit, details_of, format_details, times
 from mlvae.score.experiment import score_experiment
 from mlvae.score.hypotheses import outcomes, tier_hypothesis
 from mlvae.score.metrics import score
 from mlvae.score.reference import reference_of
+from mlvae.score.tables import by_error, by_unit, details_of, format_details, times
 from mlvae.score.words import word_hypothesis
 from mlvae.tiers import tier, with_tiers
 from tests.score.experiments import SYSTEMS, with_features
@@ -106,7 +106,7 @@ def test_errors_count_by_their_type():
 
 
 def test_only_kinds_that_are_there_have_a_column():
-    """Where silence is a unit, an added sound is one as well."""
+    """Where silence is a unit, an insertion is one as well."""
     segment = annotated()
     segment.custom["error"][2] = "a"
     segment.custom["insertions"] = []
@@ -117,9 +117,9 @@ def test_only_kinds_that_are_there_have_a_column():
     metrics = text.split("Metrics are in percent")[0]
     (errors,) = [line for line in metrics.splitlines() if line.startswith("errors")]
     (times,) = [line for line in metrics.splitlines() if line.startswith("times")]
-    assert all(kind in errors for kind in ("substituted (1)", "added (1)", "correct (3)"))
-    assert "left out" not in errors and "left out" not in times
-    assert " ".join(times.split()) == "times average IoU substituted added correct start 20 ms"
+    assert all(kind in errors for kind in ("substituted (1)", "inserted (1)", "correct (3)"))
+    assert "deleted" not in errors and "deleted" not in times
+    assert " ".join(times.split()) == "times average IoU substituted inserted correct start 20 ms"
     assert "Every annotated error is in these metrics." in text
     assert "\nwords" not in metrics
 

@@ -12,12 +12,11 @@ from lhotse import (
     SupervisionSegment,
 )
 
-from mlvae.score import example
-from mlvae.score.example import choose_example
-from mlvae.score.experiment import score_experiment
-from mlvae.score.metrics import FIGURES
-from mlvae.score.table import format_count
-from mlvae.score.truth import truth_of
+from mlvae.score import experiment
+from mlvae.score.experiment import choose_example, score_experiment
+from mlvae.score.metrics import METRICS
+from mlvae.score.reference import reference_of
+from mlvae.score.tables import format_count
 from tests.score.experiments import HEARD, LIKE, SYSTEMS, SYSTEMS_FILE, make_experiment
 
 ROOT = Path(__file__).parents[2]
@@ -39,7 +38,7 @@ ALL_ROWS = [
 
 
 def rows_of(table):
-    """Names in the first column of the blocks of figures."""
+    """Names in the first column of the blocks of metrics."""
     blocks = table.split("\n\n")[1:]
     first = [block for block in blocks if block.startswith(("system", "further rows"))]
     lines = [line for block in first for line in block.splitlines()[2:]]
@@ -67,8 +66,8 @@ def test_end_to_end(folders, capsys):
     assert results["corpus"]["title"] == "Mismatch-tiny"
     assert list(results["systems"]) == ROWS
     for row in results["systems"].values():
-        for figure in FIGURES:
-            low, high = row[f"{figure}_interval"]
+        for metric in METRICS:
+            low, high = row[f"{metric}_interval"]
             assert 0 <= low <= high <= 1
     ours = results["systems"]["ML-VAE"]
     # Three flags, two of them right, on spans with IoU 0.4 / 0.6.
@@ -87,7 +86,9 @@ def test_end_to_end(folders, capsys):
         "Mismatch-tiny (synthetic speech): 4 test utterances, 17 units, 11.8 % of them mismatched"
     )
     assert rows_of(table) == primary_first(ROWS)
-    assert "heard" not in table and list(results["differences"]) == ["ML-VAE minus flag-all (ours)"]
+    assert "perceived" not in table and list(results["differences"]) == [
+        "ML-VAE minus flag-all (ours)"
+    ]
     assert results["unavailable"] == {}
     for shown in ("1.5 M", "20 k", "80.0", "66.7", "100", "pooled", "macro", "hard", "average IoU"):
         assert shown in table
@@ -113,11 +114,14 @@ def test_every_system(all_folders, capsys):
     # P > 0.5 flags the 7, which the best path does not.
     assert systems["ML-VAE-sub, P > 0.5"]["hard_precision"] == pytest.approx(2 / 3)
     assert systems["ML-VAE-sub, P > 0.5"]["hard_recall"] == 1.0
-    # Of two substitutions found, one is named rightly; what was left out is not named.
-    assert (systems["ML-VAE-sub"]["heard_accuracy"], systems["ML-VAE-sub"]["num_heard"]) == (0.5, 2)
+    # Of two substitutions found, one is named rightly; the deleted one is not named.
+    assert (
+        systems["ML-VAE-sub"]["perceived_accuracy"],
+        systems["ML-VAE-sub"]["num_perceived"],
+    ) == (0.5, 2)
     alone = systems["ML-VAE-sub, no generator"]
-    assert (alone["heard_accuracy"], alone["num_heard"]) == (1.0, 1)
-    assert systems["flag-all (sub)"]["heard_accuracy"] is None
+    assert (alone["perceived_accuracy"], alone["num_perceived"]) == (1.0, 1)
+    assert systems["flag-all (sub)"]["perceived_accuracy"] is None
     for name in ("FA", "oracle", "ML-VAE, P > 0.5", "flag-all (ours)"):
         assert systems[name]["brier_score"] is None
         assert systems[name]["expected_calibration_error"] is None
@@ -177,7 +181,7 @@ def test_any_system_will_do(corpus, tmp_path, capsys):
     ):
         score_experiment(data, tmp_path / "nowhere", SYSTEMS)
 
-    # Trained, but its answers are not there yet.
+    # Trained, but its hypotheses are not there yet.
     capsys.readouterr()
     (exp / "ml-vae").mkdir()
     assert score_experiment(data, exp, SYSTEMS, num_resamples=20) == 0
@@ -215,7 +219,7 @@ def test_all_systems_of_the_paper(corpus, tmp_path, capsys):
 
 
 def without_weights(folder):
-    """What a system leaves that could not be trained; answers are of another time."""
+    """What a system leaves that could not be trained; hypotheses are of another time."""
     (folder / "training.json").write_text('{"unavailable": "no weights at hand"}')
 
 
@@ -226,9 +230,9 @@ def test_an_interval_that_excludes_zero_is_marked(all_folders):
     excluded = {name: row["average_iou_excludes_zero"] for name, row in differences.items()}
     assert len(set(excluded.values())) == 2  # one of each kind, or this shows nothing
     for row in differences.values():
-        for figure in FIGURES:
-            low, high = row[f"{figure}_interval"]
-            assert row[f"{figure}_excludes_zero"] == (low > 0 or high < 0)
+        for metric in METRICS:
+            low, high = row[f"{metric}_interval"]
+            assert row[f"{metric}_excludes_zero"] == (low > 0 or high < 0)
     blocks = (exp / "table.txt").read_text().split("\n\n")
     (place,) = [i for i, block in enumerate(blocks) if block.startswith("difference ")]
     lines = [line for line in blocks[place].splitlines()[2:] if "[" in line]
@@ -263,9 +267,9 @@ def test_skipped_utterances_are_counted(folders, capsys):
     assert score_experiment(data, exp, SYSTEMS, num_resamples=20) == 0
     out, err = capsys.readouterr()
     assert "4 in = 3 done + 1 skipped" in out
-    assert "no answer for 1 of 4 utterances" in out and "(t2)" in out
+    assert "no hypothesis for 1 of 4 utterances" in out and "(t2)" in out
     assert "  flag-all (ours); ML-VAE; ML-VAE, P > 0.5\n" in out
-    assert "skipped t2: no answer of ML-VAE; scored as missed" in err
+    assert "skipped t2: no hypothesis of ML-VAE; scored as missed" in err
     ours = json.loads((exp / "results.json").read_text())["systems"]["ML-VAE"]
     assert ours["num_missing"] == 1
     assert ours["hard_recall"] == 0.5
@@ -278,7 +282,9 @@ def test_the_utterance_of_the_picture_can_be_asked_for(folders, monkeypatch):
     path = exp / "ml-vae" / "cuts_test.jsonl.gz"
     CutSet.from_cuts([cut for cut in CutSet.from_file(path) if cut.id != "t3"]).to_file(path)
     drawn = []
-    monkeypatch.setattr(example, "draw_answer", lambda cut, **rest: drawn.append((cut.id, rest)))
+    monkeypatch.setattr(
+        experiment, "draw_utterance", lambda cut, **rest: drawn.append((cut.id, rest))
+    )
     for wanted in ("t0", "t3", None):
         score_experiment(data, exp, SYSTEMS, num_resamples=5, utterance=wanted)
     assert [cut_id for cut_id, _ in drawn] == ["t0", "t3", "t2"]
@@ -335,7 +341,7 @@ def test_what_is_flagged_is_said_at_the_end_and_what_looks_wrong(all_folders, ca
     assert results["warnings"] == {"ML-VAE-sub": ["the acoustic scale lies at the edge"]}
 
 
-def test_nothing_answered_is_a_failure(folders):
+def test_nothing_covered_is_a_failure(folders):
     data, exp = folders
     CutSet.from_cuts(
         MonoCut("t0", 0.0, 1.5, 0, supervisions=[SupervisionSegment("t0", "t0", 0.0, 1.5)])
@@ -350,7 +356,7 @@ def test_nothing_answered_is_a_failure(folders):
     ("folder", "name", "stage"),
     [
         (0, "corpus.json", "stage 0 (prepare)"),
-        (0, "truth.jsonl.gz", "stage 0 (prepare)"),
+        (0, "reference.jsonl.gz", "stage 0 (prepare)"),
         (1, "fa/training.json", "stage 3 (align)"),
         (1, "ml-vae/training.json", "stage 4 (train)"),
         (1, "ml-vae-sub/training.json", "stage 4 (train)"),
@@ -381,7 +387,7 @@ def test_script(folders):
 
 def test_script_says_what_is_missing_in_one_line(folders, capsys):
     data, exp = folders
-    (data / "truth.jsonl.gz").unlink()
+    (data / "reference.jsonl.gz").unlink()
     spec = importlib.util.spec_from_file_location("score_script", SCRIPT)
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
@@ -392,19 +398,19 @@ def test_script_says_what_is_missing_in_one_line(folders, capsys):
     assert err.startswith("score.py: ") and "stage 0 (prepare) makes it" in err
 
 
-def test_the_picture_is_chosen_by_rule(make_truth):
+def test_the_picture_is_chosen_by_rule(make_reference):
     items = [
-        make_truth("long-right", "12345", "12345"),
-        make_truth("short-wrong", "12", "13"),
-        make_truth("long-wrong", "12345", "12845"),
+        make_reference("long-right", "12345", "12345"),
+        make_reference("short-wrong", "12", "13"),
+        make_reference("long-wrong", "12345", "12845"),
     ]
-    truth = truth_of(items)
-    assert choose_example(truth, set())[0] == "long-wrong"
-    assert choose_example(truth, {"long-wrong"})[0] == "short-wrong"
-    chosen, rule = choose_example(truth, {"long-wrong", "short-wrong"})
+    reference = reference_of(items)
+    assert choose_example(reference, set())[0] == "long-wrong"
+    assert choose_example(reference, {"long-wrong"})[0] == "short-wrong"
+    chosen, rule = choose_example(reference, {"long-wrong", "short-wrong"})
     assert chosen == "long-right" and "none has a mismatch" in rule
     with pytest.raises(ValueError, match="no test utterance"):
-        choose_example(truth, set(truth.utterances))
+        choose_example(reference, set(reference.utterances))
 
 
 def test_format_count():

@@ -52,7 +52,7 @@ def test_a_word_is_mispronounced_if_any_of_its_units_is(make_reference, tmp_path
     }
 
 
-def test_words_of_one_unit_and_cuts_without_words_are_deleted(make_reference, tmp_path):
+def test_words_of_one_unit_and_cuts_without_words_are_omitted(make_reference, tmp_path):
     reference = said(make_reference, tmp_path)
     assert word_calibration(reference, [hypothesis("y", "123", [0, 1, 2], [0.1, 0.7, 0.2])]) is None
     plain = SupervisionSegment("x", "x", 0.0, 2.0, custom={"units": list("1234")})

@@ -160,12 +160,12 @@ def test_the_corpus_is_what_the_reference_says(corpus, digits):
             samples, sampling_rate = read_audio(cut.recording.sources[0].source)
             assert len(samples) == cut.num_samples == cut.recording.num_samples
             edge = 0
-            for perceived, told, source in zip(perceived, canonical, said.custom["units_from"]):
-                assert (perceived.start, perceived.duration) == (told.start, told.duration)
-                assert perceived.start == edge / sampling_rate  # tiles, to the sample
+            for other, told, source in zip(perceived, canonical, said.custom["units_from"]):
+                assert (other.start, other.duration) == (told.start, told.duration)
+                assert other.start == edge / sampling_rate  # tiles, to the sample
                 clip, _ = read_audio(digits / f"{source}.wav")
-                assert perceived.duration == len(clip) / sampling_rate
-                assert perceived.symbol == source[0]
+                assert other.duration == len(clip) / sampling_rate
+                assert other.symbol == source[0]
                 np.testing.assert_array_equal(samples[edge : edge + len(clip)], clip)
                 edge += len(clip)
             assert edge == len(samples)
