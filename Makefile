@@ -3,7 +3,7 @@ setup = python=$$(BASH_ENV= bash local/setup.sh --dev) || exit 1;
 
 .PHONY: test lint format lock
 
-# A process a core, with a thread each; the tests of one file stay together, as they share fixtures.
+# A process per core, with a thread each; the tests of one file stay together, as they share fixtures.
 test: lint
 	@$(setup) OMP_NUM_THREADS=1 "$$python" -m pytest -q -n auto --maxprocesses 8 --dist loadfile $(ARGS)
 

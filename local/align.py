@@ -61,7 +61,7 @@ def align(options: ModelOptions) -> int:
         )
         train = long_enough.to_eager()
         if not len(train):
-            raise ValueError(f"no training cut has {states} frames a unit: nothing to align")
+            raise ValueError(f"no training cut has {states} frames per unit: nothing to align")
         num_features = dataset.features(train[0]).shape[1]
         aligner = Aligner(num_features, len(table), config.silence, config.align, device)
         checkpoint = folder / CHECKPOINT
@@ -80,7 +80,7 @@ def align(options: ModelOptions) -> int:
         report.done(len(aligned))
         for name in short:
             cut = cuts[split][name]
-            reason = f"too short: fewer than {states} frames a unit"
+            reason = f"too short: fewer than {states} frames per unit"
             if cut.num_frames >= states * len(canonical_units(cut)):
                 reason = f"its {len(canonical_units(cut))} units find no place in its speech"
             report.skip(name, reason)

@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--utterance",
         type=Optional[str],
-        help="test utterance in the picture (default: the first with a mismatch and 5 units)",
+        help="test utterance in the plot (default: the first with a mismatch and 5 units)",
     )
     options = parser.parse_args(argv)
     return in_one_line(

@@ -8,7 +8,7 @@ A recipe is a list of parts; a part is a section of the page with the commands t
 command has printed, its time, machine and commit are kept in EXP_DIR/results/RECIPE/PART.json, so
 that it is not run again while that file is there and the command is the same. To run a part again,
 remove its file; to train anew, the folders of the models as well. A command that was interrupted
-goes on where it was. RESULTS.md holds the parts that are done, with the figures of their files.
+goes on where it was. RESULTS.md holds the parts that are done, with the numbers of their files.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from mlvae.score.tables import format_count
 from mlvae.stage import in_one_line, log
 
 ROOT = Path(__file__).resolve().parents[1]
-PICTURE = "utterance.png"
+PLOT = "utterance.png"
 # Where the explanation of the columns begins in a table.txt.
-NOTES = "\n\nFigures are in percent"
+NOTES = "\n\nMetrics are in percent"
 W2V = "/path/to/wav2vec2"
 MACHINE = "from mlvae.device import machine_line; print(machine_line())"
 
@@ -50,7 +50,7 @@ OPTIONS = {
     "config": ("small", "a file of conf, without .yaml"),
     "systems": (SYSTEMS, "systems of the main part"),
     "w2v_checkpoint": ("", "weights for w2v-ctc, if not those in torchaudio's cache"),
-    "utterance": ("", "test utterance in the picture, if not chosen by the rule"),
+    "utterance": ("", "test utterance in the plot, if not chosen by the rule"),
     "seed": (0, "of everything random"),
     "device": ("auto", "auto, cpu or cuda"),
 }
@@ -91,7 +91,7 @@ class Part:
 class Page:
     """A recipe: its name, a heading, the corpus's folder as a person writes it, and its parts.
 
-    The picture and the explanations of columns are those of part ``main``.
+    The plot and the explanations of columns are those of part ``main``.
     """
 
     name: str
@@ -197,12 +197,12 @@ def beside_the_paper(runs: dict[str, Run], corpora: dict[str, str], kind: str) -
     return table([*head, "paper, average IoU on L2-ARCTIC", "average IoU here"], rows)
 
 
-def picture_and(text: str) -> str:
-    """The picture of one utterance before a text."""
+def plot_and(text: str) -> str:
+    """The plot of one utterance before a text."""
     return f"""\
 One test utterance, chosen by a rule that does not use the hypotheses (given in the caption):
 
-![FBANK of one utterance, its text, the reference, and the hypothesis of each system]({PICTURE})
+![FBANK of one utterance, its text, the reference, and the hypothesis of each system]({PLOT})
 
 {text}"""
 
@@ -210,7 +210,7 @@ One test utterance, chosen by a rule that does not use the hypotheses (given in 
 # ---- The recipes ------------------------------------------------------------------------------
 
 SYNTHETIC = """\
-The speech is synthetic: the figures check that everything works and compare systems on it;
+The speech is synthetic: the metrics check that everything works and compare systems on it;
 performance on real speech does not follow from them.
 """
 
@@ -249,7 +249,7 @@ def digits(o: Namespace) -> Page:
         here = f"here, {runs['fsdd'].results['corpus']['title']}"
         corpora = {"mismatch_audiomnist": "paper, Mismatch-AudioMNIST"}
         corpora["l2_arctic"] = "paper, L2-ARCTIC"
-        return picture_and(f"""\
+        return plot_and(f"""\
 Beside the paper: precision, recall and F1 in percent, here *macro*. The corpora and the sizes of
 the models differ, so only the order of the systems can be compared. The paper's ablations are of
 ML-VAE-RL, and on L2-ARCTIC only.
@@ -407,9 +407,9 @@ def l2arctic(o: Namespace) -> Page:
             if name in runs:
                 size = runs[name].results["corpus"]["num_utterances"]
                 here[f"here, part `{name}`, {size:,} utterances"] = runs[name]
-        return picture_and(f"""\
+        return plot_and(f"""\
 Beside the paper: precision, recall and F1, *pooled*, and average IoU over all units (the paper's
-appendix), in percent. The paper's figures are on L2-ARCTIC, those measured here on
+appendix), in percent. The paper's numbers are on L2-ARCTIC, those measured here on
 {runs["corpus"].results["corpus"]["title"]}. The paper's canonical units are the annotators', with
 their silences: compare its column with part `annotation`.
 
@@ -458,7 +458,7 @@ their silences: compare its column with part `annotation`.
 
 SIMULATED = """\
 **The speech is simulated**: a synthesiser spoke phone strings with errors drawn from counts of the
-real corpus (see the recipe's README.md). The figures check that everything works and compare
+real corpus (see the recipe's README.md). The metrics check that everything works and compare
 systems; performance on learners does not follow from them. With the real corpus, the command is
 
 ```bash
@@ -608,7 +608,7 @@ def section(part: Part, records: Sequence[dict], runs: dict[str, Run]) -> str:
 
 
 def compose(page: Page, o: Namespace, out: Path) -> int:
-    """Write the page of the parts that are done, and its picture; returns the exit status.
+    """Write the page of the parts that are done, and its plot; returns the exit status.
 
     Raises:
         InTheWayError: where they go lies something that was not made here.
@@ -630,7 +630,7 @@ def compose(page: Page, o: Namespace, out: Path) -> int:
     text = f"""\
 # Results: {page.heading}
 
-This command runs all parts of this page and composes it; no figure is typed by hand. Each part
+This command runs all parts of this page and composes it; no number is typed by hand. Each part
 names its commands, the machine, what else ran there, and the commit.
 
 {block(whole_command(page, o), "bash")}\
@@ -645,8 +645,8 @@ names its commands, the machine, what else ran there, and the commit.
     with atomic_path(out, made) as temporary:
         temporary.write_text(re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n", encoding="utf-8")
     if page.main in runs:
-        with atomic_path(out.parent / PICTURE, made) as temporary:
-            shutil.copyfile(runs[page.main].folder / PICTURE, temporary)
+        with atomic_path(out.parent / PLOT, made) as temporary:
+            shutil.copyfile(runs[page.main].folder / PLOT, temporary)
     made.tidy()
     log(f"results: wrote {out}" + (f"; without {absent}, which were not run" if absent else ""))
     return 0
@@ -659,7 +659,7 @@ def check_place(out: Path) -> Record:
         InTheWayError: where it goes lies something that was not made here, or was changed since.
     """
     made = Record.begin(out.parent)
-    made.check([out, out.parent / PICTURE])
+    made.check([out, out.parent / PLOT])
     return made
 
 

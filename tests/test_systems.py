@@ -113,7 +113,7 @@ def test_training_says_what_was_chosen_and_how_large_the_parts_are(cuts, trained
     assert list(losses) == ["0.1", "0.25", "0.6"]
     assert losses[str(training["acoustic_scale"])] == min(losses.values())
     system = load_ml_vae(setup_of("ml-vae-sub", folder), cuts[1])
-    edges = num_parameters(system.edges.model)
+    edges = num_parameters(system.boundary_aligner.model)
     generator = num_parameters(system.model.generator)
     assert training["num_params"] == num_parameters(system.model) + edges
     assert training["num_params_without_generator"] == training["num_params"] - generator
@@ -160,9 +160,9 @@ def test_edges_are_those_that_the_configuration_names(trained):
     test, _ = spoken_cuts(6, seed=2)
     starts, scores = {}, {}
     for edges in ("path", "aligner"):
-        config = with_settings("ml-vae-sub", replace(SUB, edges=edges))
+        config = with_settings("ml-vae-sub", replace(SUB, boundaries=edges))
         system = load_ml_vae(setup_of("ml-vae-sub", trained[0], config), test)
-        assert (system.edges is not None) is (edges == "aligner")
+        assert (system.boundary_aligner is not None) is (edges == "aligner")
         found, _ = system.localize(test, dataset(), CPU)
         items = [item for cut in found for item in tier(cut, "mlvae")]
         starts[edges], scores[edges] = [i.start for i in items], [i.score for i in items]
@@ -187,7 +187,7 @@ def test_training_again_gives_the_same_and_does_not_repeat_the_training(
     for training in (found, dict(expected)):
         assert training.pop("training_seconds") > 0
     assert found == {key: value for key, value in expected.items() if key != "training_seconds"}
-    for name in ("model", "edges", "checkpoint"):
+    for name in ("model", "boundaries", "checkpoint"):
         path = f"{name}.safetensors"
         assert (again / path).read_bytes() == (folder / path).read_bytes(), name
 
@@ -198,7 +198,7 @@ def test_the_paper_has_neither_scale_nor_edges(cuts, tmp_path):
     assert "scale_log_loss" not in training
     assert not (tmp_path / "boundaries.safetensors").exists()
     system = load_ml_vae(setup_of("ml-vae", tmp_path), cuts[1])
-    assert (system.topology, system.edges, system.decoding) == ("ml", None, Decoding())
+    assert (system.topology, system.boundary_aligner, system.decoding) == ("ml", None, Decoding())
     generator = num_parameters(system.model.generator)
     assert training["num_params"] == num_parameters(system.model)
     assert training["num_params_without_generator"] == training["num_params"] - generator

@@ -68,7 +68,7 @@ def prepare(args: Namespace) -> int:
         print(f"prepare.py: {error}", file=sys.stderr)
         return 1
     log(
-        f"stage 0 prepare: left out: {listing.num_unannotated} recordings without annotation, "
+        f"stage 0 prepare: not used: {listing.num_unannotated} recordings without annotation, "
         f"{0 if args.suitcase else listing.num_suitcase} of the suitcase corpus"
     )
     for split, count in counts.items():

@@ -291,7 +291,7 @@ def test_the_shell_into_a_new_folder_gives_the_same_figures(finished, tmp_path):
         assert row == theirs["systems"][name]
         assert f"\n{name.split(', ')[0]}" in table
     assert not (exp / "ml-vae").exists()
-    for name in ("model", "edges"):
+    for name in ("model", "boundaries"):
         path = f"ml-vae-sub/{name}.safetensors"
         assert (exp / path).read_bytes() == (finished.exp / path).read_bytes()
     assert not (project / ".venv").exists()

@@ -17,7 +17,7 @@ from tests.data.conftest import sine
 from tests.recipes.conftest import ANSWERS, Recipe
 from tests.score.experiments import SYSTEMS_FILE
 
-TOO_SHORT = {"states": "too short: fewer than 3 frames a unit", "units": "2 frames for 6 units"}
+TOO_SHORT = {"states": "too short: fewer than 3 frames per unit", "units": "2 frames for 6 units"}
 
 
 def shorten(recipe: Recipe, split: str, wanted: dict[int, tuple[int, list[str]]]) -> list[str]:
@@ -107,7 +107,7 @@ def test_a_split_that_is_lost_is_not_passed_over(prepared, capsys, split):
     assert prepared.stage(3) == 1
     captured = capsys.readouterr()
     if split == "train":
-        assert captured.err.startswith("align.py: no training cut has 3 frames a unit")
+        assert captured.err.startswith("align.py: no training cut has 3 frames per unit")
     else:
         assert f"no cut of split {split} is left" in captured.out
     assert prepared.stage(4) == (0 if split == "test" else 1)
@@ -160,7 +160,7 @@ def test_what_is_wrong_with_files_is_said_in_a_line(prepared, tmp_path, capsys):
     config = prepared.config
     model, edges, checkpoint = (
         prepared.exp / "ml-vae-sub" / f"{name}.safetensors"
-        for name in ("model", "edges", "checkpoint")
+        for name in ("model", "boundaries", "checkpoint")
     )
     for path, number in ((model, 5), (edges, 5), (checkpoint, 4)):
         good = path.read_bytes()

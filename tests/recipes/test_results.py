@@ -257,7 +257,7 @@ def test_everything_that_was_made_is_there(digits, first, tmp_path):
         "--variants paper\n```"
     ) in text
     assert text.count("```\nthe output\n```") == 5
-    metrics, notes = (first / "table.txt").read_text().split("\n\nFigures are in percent")
+    metrics, notes = (first / "table.txt").read_text().split("\n\nMetrics are in percent")
     assert text.count(metrics) == 3
     assert text.count(notes.rstrip()) == 1  # the explanations once are enough
     assert "## Mismatch-tiny, 1,234 utterances: synthetic\n" in text
@@ -314,7 +314,7 @@ def test_runs_that_lack_something(digits, first, capsys, name):
 
 
 def test_l2arctic_has_details_and_figures_beside_the_paper(first, results, tmp_path):
-    (first / "details.txt").write_text("a heading\n\nby type 45.6\n\nFigures are in percent, so.\n")
+    (first / "details.txt").write_text("a heading\n\nby type 45.6\n\nMetrics are in percent, so.\n")
     for name in ("simulate", "simulate-annotation", "simulate-bpe"):
         shutil.copytree(first, tmp_path / "exp" / "l2arctic" / name / "small")
     shutil.copytree(first, tmp_path / "exp" / "full" / "l2arctic" / "simulate" / "small")
@@ -326,7 +326,7 @@ def test_l2arctic_has_details_and_figures_beside_the_paper(first, results, tmp_p
         (record,) = records(tmp_path, name, "l2arctic")
         assert f"```bash\n{record['command']}\n```" in text
     assert text.count("```\nby type 45.6\n```") == 4
-    assert text.count("Figures are in percent, so.") == 1 and "a heading" not in text
+    assert text.count("Metrics are in percent, so.") == 1 and "a heading" not in text
     assert "**The speech is simulated**" in text and "\n\n\n" not in text
     row = json.loads((first / "results.json").read_text())["systems"]["ML-VAE"]
     here = " / ".join(f"{100 * row[f'pooled_{m}']:.1f}" for m in ("precision", "recall", "f1"))
