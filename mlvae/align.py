@@ -5,7 +5,7 @@ among its units and each unit among its states; then a narrow acoustic model is 
 targets, and the best path of the ``single`` topology under it gives new targets.
 
 A recording that is too large to be searched whole (:data:`MAX_CELLS_WHOLE`) is searched in
-stretches; see :mod:`mlvae.em.stretches`. In training this begins with half a minute, as a flat
+stretches; see :mod:`mlvae.train.stretches`. In training this begins with half a minute, as a flat
 start is far off in the middle of a long recording. There it divides what is louder than pauses, and
 from round to round stretches are those of the last alignment and overlap by half of their length,
 so that what was far off can move. When training is over the recording is read from its beginning,
@@ -31,16 +31,37 @@ from mlvae.bounds import Count, LearningRate, Settings
 from mlvae.data.dataset import UnitDataset, make_sampler
 from mlvae.data.units import UnitTable, canonical_units
 from mlvae.device import num_parameters, seed_everything
-from mlvae.em.checkpoint import (
+from mlvae.fsa import (
+    MAX_CELLS,
+    Emissions,
+    MlFsaCompiler,
+    UnitSpan,
+    best_columns,
+    best_path,
+)
+from mlvae.nn import NarrowAcousticModel, NarrowAcousticModelConfig
+from mlvae.stage import log
+from mlvae.tiers import has_tier, with_tiers
+from mlvae.train.estep import FoundPaths
+from mlvae.train.loop import (
+    Gathered,
     Keeper,
+    Passes,
     TrainingState,
     load_model,
     run_identity,
     save_model,
+    text_of,
+    text_tensor,
 )
-from mlvae.em.estep import FoundPaths
-from mlvae.em.passes import Gathered, Passes, text_of, text_tensor
-from mlvae.em.stretches import (
+from mlvae.train.pronunciations import (
+    canonical_spans,
+    cut_pronunciations,
+    graph_units,
+    places_of_slots,
+    spoken_differs,
+)
+from mlvae.train.stretches import (
     Answer,
     Stretch,
     Wanted,
@@ -56,25 +77,7 @@ from mlvae.em.stretches import (
     times_of_answer,
     word_times,
 )
-from mlvae.em.targets import items_of_spans
-from mlvae.fsa import (
-    MAX_CELLS,
-    Emissions,
-    MlFsaCompiler,
-    UnitSpan,
-    best_columns,
-    best_path,
-)
-from mlvae.nn import NarrowAcousticModel, NarrowAcousticModelConfig
-from mlvae.pronunciations import (
-    canonical_spans,
-    cut_pronunciations,
-    graph_units,
-    places_of_slots,
-    spoken_differs,
-)
-from mlvae.stage import log
-from mlvae.tiers import has_tier, with_tiers
+from mlvae.train.targets import items_of_spans
 
 #: Largest search of a whole recording, in cells (arcs x frames): from there on stretches are fast
 MAX_CELLS_WHOLE = MAX_CELLS // 2
@@ -227,7 +230,7 @@ class Aligner:
         """Add the tier ``fa``; item scores are mean log scores a frame.
 
         It has one item a canonical unit. A cut that was found to be spoken in other pronunciations
-        than the canonical ones also has ``fa_spoken``, see :mod:`mlvae.pronunciations`.
+        than the canonical ones also has ``fa_spoken``, see :mod:`mlvae.train.pronunciations`.
 
         Args:
             cuts: cuts with features and canonical units. A long one that has the tier already is

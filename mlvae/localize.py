@@ -20,7 +20,7 @@ tier                symbol              score
 
 A unit that was left out has no length, or the one that an aligner of edges gives it; see
 :func:`.refine_edges`. How canonical units come by what was found in another pronunciation,
-:mod:`mlvae.pronunciations` says.
+:mod:`mlvae.train.pronunciations` says.
 """
 
 from __future__ import annotations
@@ -35,13 +35,8 @@ from lhotse.supervision import AlignmentItem
 from mlvae.align import Aligner
 from mlvae.data.dataset import UnitDataset
 from mlvae.data.units import UnitTable, canonical_units
-from mlvae.em.estep import Decoding, EStep, search_compiler
-from mlvae.em.passes import Gathered, Passes
-from mlvae.em.stretches import Wanted
-from mlvae.em.targets import items_of_spans
 from mlvae.fsa import MAX_CELLS, UnitSpan
 from mlvae.nn import MlVae
-from mlvae.pronunciations import by_place, canonical_spans, places_of_slots, spoken_differs
 from mlvae.refine_edges import refine_edges
 from mlvae.tiers import (
     NOTHING_HEARD,
@@ -54,6 +49,11 @@ from mlvae.tiers import (
     with_tiers,
     word_spans,
 )
+from mlvae.train.estep import Decoding, EStep, search_compiler
+from mlvae.train.loop import Gathered, Passes
+from mlvae.train.pronunciations import by_place, canonical_spans, places_of_slots, spoken_differs
+from mlvae.train.stretches import Wanted
+from mlvae.train.targets import items_of_spans
 
 
 def localize(
@@ -83,7 +83,7 @@ def localize(
         max_frames: largest batch, in frames with padding.
         passes: what an earlier run has done; None: nothing.
         max_cells: largest search, in cells (arcs x frames); a cut that is larger is searched in
-            stretches, see :mod:`mlvae.em.stretches`.
+            stretches, see :mod:`mlvae.train.stretches`.
 
     Returns:
         The cuts with the tiers, in their order, and the ids of those too short for their units (or,

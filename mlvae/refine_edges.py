@@ -12,7 +12,6 @@ from lhotse.supervision import AlignmentItem
 from mlvae.align import Aligner
 from mlvae.data.dataset import UnitDataset
 from mlvae.data.units import UnitTable
-from mlvae.em.passes import Passes
 from mlvae.tiers import (
     NOTHING_HEARD,
     SPOKEN,
@@ -23,6 +22,7 @@ from mlvae.tiers import (
     with_tiers,
     with_units,
 )
+from mlvae.train.loop import Passes
 
 
 def refine_edges(

@@ -25,17 +25,16 @@ from mlvae.bounds import Settings
 from mlvae.data.dataset import UnitDataset
 from mlvae.data.units import UnitTable
 from mlvae.device import num_parameters, seed_everything
-from mlvae.em import Decoding, EStep, TrainConfig, Trainer, distributed
-from mlvae.em.calibration import CalibrationConfig, choose_scale
-from mlvae.em.checkpoint import keep_passes, load_model, save_model, weights_digest
-from mlvae.em.estep import search_compiler
-from mlvae.em.passes import Passes
 from mlvae.localize import localize
 from mlvae.made import remove_made
 from mlvae.nn import MlVae, MlVaeConfig
 from mlvae.plausibility import edge_warnings
 from mlvae.stage import log
 from mlvae.tiers import with_units
+from mlvae.train import Decoding, EStep, TrainConfig, Trainer, distributed
+from mlvae.train.estep import search_compiler
+from mlvae.train.loop import Passes, keep_passes, load_model, save_model, weights_digest
+from mlvae.train.selection import CalibrationConfig, choose_scale
 
 if TYPE_CHECKING:
     from mlvae.config import RecipeConfig

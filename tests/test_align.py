@@ -9,10 +9,10 @@ import torch
 from lhotse import CutSet
 
 from mlvae.align import AlignConfig, Aligner, _flat_start, _with_margins
-from mlvae.em.targets import items_of_spans
 from mlvae.nn import NarrowAcousticModelConfig
 from mlvae.tiers import has_tier, tier, with_tiers
-from tests.em.tiny import (
+from mlvae.train.targets import items_of_spans
+from tests.train.tiny import (
     CPU,
     NUM_FEATURES,
     TABLE,

@@ -10,11 +10,11 @@ import torch
 from lhotse import CutSet
 
 from mlvae.align import Aligner, _even_times, _flat_start, _speech
-from mlvae.em.stretches import WordTime
 from mlvae.tiers import tier
-from tests.em.long import page, pages
-from tests.em.tiny import CPU, NUM_FEATURES, TABLE, dataset
+from mlvae.train.stretches import WordTime
 from tests.test_align import CONFIG
+from tests.train.long import page, pages
+from tests.train.tiny import CPU, NUM_FEATURES, TABLE, dataset
 
 CONFIG = replace(CONFIG, batch_frames=256, rounds=4, epochs_per_round=3, search_frames=5000)
 #: Cells of a search; a page of 200 units has twenty times as many.

@@ -14,13 +14,13 @@ from mlvae.align import MAX_CELLS_WHOLE, Aligner
 from mlvae.baselines.two_pass import load_two_pass, train_two_pass
 from mlvae.baselines.w2v_ctc import load_w2v
 from mlvae.baselines.w2v_train import train_w2v
-from mlvae.em.checkpoint import keep_passes
 from mlvae.systems import load_localizers, train_ml_vae
+from mlvae.train.loop import keep_passes
 from tests.baselines.test_w2v_ctc import RANDOM
-from tests.em.long import page
-from tests.em.tiny import CPU, NUM_FEATURES, TABLE, dataset, spoken_cuts
-from tests.em.trainers import Killer, figures, until_done
 from tests.test_systems import CONFIG, SUB, setup_of, with_settings
+from tests.train.long import page
+from tests.train.tiny import CPU, NUM_FEATURES, TABLE, dataset, spoken_cuts
+from tests.train.trainers import Killer, figures, until_done
 
 ALIGN = replace(CONFIG.align, rounds=2, epochs_per_round=2, search_frames=150)
 
@@ -37,7 +37,7 @@ def one_thread():
 @pytest.fixture(autouse=True)
 def small_searches(monkeypatch):
     """Several batches a search."""
-    monkeypatch.setattr("mlvae.em.algorithm.Algorithm.search_frames", lambda self: 150)
+    monkeypatch.setattr("mlvae.train.algorithms.Algorithm.search_frames", lambda self: 150)
 
 
 @pytest.fixture(scope="module")

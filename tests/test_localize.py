@@ -7,18 +7,18 @@ import pytest
 import torch
 from lhotse import CutSet
 
-from mlvae.em import Decoding
 from mlvae.fsa import UnitSpan
 from mlvae.localize import heard_symbol, localize
 from mlvae.tiers import NOTHING_HEARD, UNKNOWN_HEARD, has_tier, tier, with_units
-from tests.em.test_estep import (
+from mlvae.train import Decoding
+from tests.train.test_estep import (
     NUM_UNITS,
     GivenFeatures,
     features_of,
     random_cuts,
     stand_in,
 )
-from tests.em.tiny import CPU, TABLE, aligned, make_cut
+from tests.train.tiny import CPU, TABLE, aligned, make_cut
 
 
 def run(cuts, model=None, decoding=None, max_frames=8000, topology="ml"):

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from lhotse import CutSet
 
-from mlvae.em import Decoding, EStep
-from mlvae.em.estep import search_compiler
 from mlvae.fsa import MlFsaCompiler, posteriors, word_posteriors
 from mlvae.localize import localize
 from mlvae.tiers import NOTHING_HEARD, has_tier, tier, units_of_words
-from tests.em.test_estep import NUM_UNITS, GivenFeatures, random_cuts, stand_in
-from tests.em.tiny import CPU, TABLE, make_cut
+from mlvae.train import Decoding, EStep
+from mlvae.train.estep import search_compiler
+from tests.train.test_estep import NUM_UNITS, GivenFeatures, random_cuts, stand_in
+from tests.train.tiny import CPU, TABLE, make_cut
 
 
 def run(cuts, topology="substitution", decoding=None, **options):

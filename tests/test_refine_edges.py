@@ -12,7 +12,7 @@ from mlvae.align import AlignConfig, Aligner
 from mlvae.nn import NarrowAcousticModelConfig
 from mlvae.refine_edges import refine_edges
 from mlvae.tiers import NOTHING_HEARD, UNKNOWN_HEARD, tier, with_tiers, with_units
-from tests.em.tiny import CPU, NUM_FEATURES, TABLE, dataset, make_cut, spoken_cut
+from tests.train.tiny import CPU, NUM_FEATURES, TABLE, dataset, make_cut, spoken_cut
 
 CONFIG = AlignConfig(
     NarrowAcousticModelConfig(states_per_unit=2, hidden_size=32),

@@ -15,8 +15,6 @@ from safetensors.torch import load_file
 from mlvae.align import AlignConfig
 from mlvae.config import RecipeConfig, System
 from mlvae.device import num_parameters
-from mlvae.em import Decoding, TrainConfig, Trainer
-from mlvae.em.calibration import CalibrationConfig
 from mlvae.nn import NarrowAcousticModelConfig
 from mlvae.systems import (
     MlVaeSettings,
@@ -28,8 +26,10 @@ from mlvae.systems import (
     train_ml_vae,
 )
 from mlvae.tiers import tier
-from tests.em.test_estep import NUM_UNITS, GivenFeatures, features_of, stand_in
-from tests.em.tiny import CPU, TABLE, dataset, make_cut, spoken_cuts, tiny_model_config
+from mlvae.train import Decoding, TrainConfig, Trainer
+from mlvae.train.selection import CalibrationConfig
+from tests.train.test_estep import NUM_UNITS, GivenFeatures, features_of, stand_in
+from tests.train.tiny import CPU, TABLE, dataset, make_cut, spoken_cuts, tiny_model_config
 
 TRAIN = TrainConfig(iterations=8, max_frames=300, learning_rate=0.02)
 SUB = MlVaeSettings(

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import k2
 import torch
 
-from mlvae.em.stretches import WordTime, divide, stretch_size
 from mlvae.fsa import MAX_CELLS
+from mlvae.train.stretches import WordTime, divide, stretch_size
 
 BLANK = 0
 # The best path survives any beam that is clear of rounding error; see mlvae.fsa.

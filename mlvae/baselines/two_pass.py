@@ -18,15 +18,20 @@ from lhotse.cut import Cut
 
 from mlvae.align import AlignConfig, Aligner
 from mlvae.baselines.compare import with_comparison
-from mlvae.data.dataset import UnitDataset, make_sampler
+from mlvae.data.dataset import Section, UnitDataset, make_sampler
 from mlvae.data.units import UnitTable, canonical_units
 from mlvae.device import num_parameters
-from mlvae.em.checkpoint import keep_passes, read_metadata, save_model, weights_digest
-from mlvae.em.passes import Gathered, Passes
-from mlvae.em.sections import Section
 from mlvae.fsa import Emissions, best_path, unit_loop
 from mlvae.stage import log
 from mlvae.tiers import tier, with_units
+from mlvae.train.loop import (
+    Gathered,
+    Passes,
+    keep_passes,
+    read_metadata,
+    save_model,
+    weights_digest,
+)
 
 MODEL = "model.safetensors"
 #: Frames of a long recording that are recognised at once, and what neighbours have in common on

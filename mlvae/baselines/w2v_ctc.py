@@ -24,9 +24,8 @@ from mlvae.bounds import Count, CountOrNone, LearningRate, Settings, Share, Weig
 from mlvae.data.audio import read_cut
 from mlvae.data.checks import source_name
 from mlvae.data.units import UnitTable, canonical_units
-from mlvae.em.checkpoint import read_tensors
-from mlvae.em.passes import Gathered, Passes
 from mlvae.stage import log
+from mlvae.train.loop import Gathered, Passes, read_tensors
 
 NETWORK = "network."
 

@@ -29,7 +29,14 @@ from mlvae.baselines.wav2vec import (
 from mlvae.data.checks import with_audio_digest
 from mlvae.data.units import UnitTable, canonical_units
 from mlvae.device import num_parameters, seed_everything
-from mlvae.em.checkpoint import (
+from mlvae.made import remove_made
+from mlvae.stage import log
+from mlvae.stage import progress as shown
+from mlvae.tiers import has_tier, units_of_words, with_units
+from mlvae.train.loop import (
+    Gathered,
+    Passes,
+    ScalarWriter,
     TrainingState,
     load_checkpoint,
     read_metadata,
@@ -37,13 +44,7 @@ from mlvae.em.checkpoint import (
     save_checkpoint,
     save_model,
 )
-from mlvae.em.passes import Gathered, Passes
-from mlvae.em.scalars import ScalarWriter
-from mlvae.em.stretches import divide, word_times
-from mlvae.made import remove_made
-from mlvae.stage import log
-from mlvae.stage import progress as shown
-from mlvae.tiers import has_tier, units_of_words, with_units
+from mlvae.train.stretches import divide, word_times
 
 NO_WEIGHTS = "no weights at hand"
 MODEL, CHECKPOINT = "model.safetensors", "checkpoint.safetensors"

@@ -12,7 +12,7 @@ from torchaudio.models import wav2vec2_model
 
 from mlvae.data.audio import write_wav
 from mlvae.data.units import UnitTable
-from tests.em.tiny import make_cut
+from tests.train.tiny import make_cut
 
 RATE = 8000
 TONES = UnitTable(("high", "low", "mid"))

@@ -8,7 +8,7 @@ from mlvae.baselines.compare import pair_units, with_comparison
 from mlvae.report.textgrid import write_textgrid
 from mlvae.score.metrics import interval_iou
 from mlvae.tiers import NOTHING_HEARD, has_tier, tier
-from tests.em.tiny import make_cut
+from tests.train.tiny import make_cut
 
 
 @pytest.mark.parametrize(

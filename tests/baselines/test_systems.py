@@ -17,7 +17,7 @@ from mlvae.systems import KINDS, Setup, load_localizers
 from mlvae.tiers import has_tier
 from tests.baselines.sounds import TONES, tone_cuts, write_checkpoint
 from tests.baselines.test_w2v_ctc import CONFIG
-from tests.em.tiny import CPU, NUM_FEATURES, TABLE, dataset, spoken_cuts
+from tests.train.tiny import CPU, NUM_FEATURES, TABLE, dataset, spoken_cuts
 
 RECIPE = RecipeConfig(
     align=AlignConfig(NarrowAcousticModelConfig(states_per_unit=2, hidden_size=8)),

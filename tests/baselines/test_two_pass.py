@@ -15,8 +15,8 @@ from mlvae.baselines.two_pass import TwoPassFa, load_two_pass, train_two_pass
 from mlvae.fsa import best_path, unit_loop
 from mlvae.nn import NarrowAcousticModelConfig
 from mlvae.tiers import NOTHING_HEARD, tier
-from tests.em.long import page
-from tests.em.tiny import CPU, NUM_FEATURES, TABLE, dataset, make_cut, spoken_cuts
+from tests.train.long import page
+from tests.train.tiny import CPU, NUM_FEATURES, TABLE, dataset, make_cut, spoken_cuts
 
 ALIGN = AlignConfig(
     NarrowAcousticModelConfig(states_per_unit=2, hidden_size=32),

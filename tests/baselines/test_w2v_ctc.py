@@ -18,10 +18,10 @@ from mlvae.baselines.w2v_train import CHECKPOINT, MODEL, FineTuner, freeze, trai
 from mlvae.baselines.wav2vec import pretrained
 from mlvae.data.units import UnitTable
 from mlvae.device import num_parameters
-from mlvae.em.checkpoint import read_metadata, read_tensors
 from mlvae.tiers import tier, with_units
+from mlvae.train.loop import read_metadata, read_tensors
 from tests.baselines.sounds import RATE, TONES, tone_cut, tone_cuts, write_checkpoint
-from tests.em.tiny import CPU
+from tests.train.tiny import CPU
 
 CONFIG = W2vCtcConfig(
     epochs=16,

@@ -15,8 +15,8 @@ from mlvae.baselines.wav2vec import SAMPLING_RATE, Wav2VecCtc
 from mlvae.data.audio import write_wav
 from mlvae.data.units import canonical_units
 from tests.baselines.sounds import tiny_shape
-from tests.em.long import page
-from tests.em.tiny import TABLE
+from tests.train.long import page
+from tests.train.tiny import TABLE
 
 
 @pytest.mark.parametrize("seconds", [2.6, 3.0, 7.31])

@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import pytest
 
-import mlvae.em.trainer
+import mlvae.train.trainer
 from mlvae.baselines import w2v_train
-from mlvae.em.checkpoint import read_metadata
+from mlvae.train.loop import read_metadata
 from tests.baselines.sounds import tone_cuts, write_checkpoint
 from tests.baselines.test_w2v_ctc import CONFIG, train
-from tests.em.tiny import spoken_cuts
-from tests.em.trainers import Kill, kill_at, make_trainer, values
+from tests.train.tiny import spoken_cuts
+from tests.train.trainers import Kill, kill_at, make_trainer, values
 
 
 def make_cuts():
@@ -26,9 +26,9 @@ def make_cuts():
 def test_the_model_is_of_the_iteration_that_is_named(tmp_path, monkeypatch):
     cuts = make_cuts()
     # The second iteration is worse when it is done again.
-    monkeypatch.setattr(mlvae.em.trainer, "corrupted_f1", values(0.1, 0.2, 0.05))
+    monkeypatch.setattr(mlvae.train.trainer, "corrupted_f1", values(0.1, 0.2, 0.05))
     with monkeypatch.context() as patch, pytest.raises(Kill):
-        kill_at(patch, mlvae.em.trainer, "save_checkpoint", 2)
+        kill_at(patch, mlvae.train.trainer, "save_checkpoint", 2)
         make_trainer(cuts, tmp_path).fit()
     training = make_trainer(cuts, tmp_path).fit()
     kept = read_metadata(tmp_path / "model.safetensors")["iteration"]

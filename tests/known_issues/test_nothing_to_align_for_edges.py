@@ -7,10 +7,10 @@ from __future__ import annotations
 import pytest
 
 from mlvae.config import RecipeConfig
-from mlvae.em import Decoding
 from mlvae.nn import MlVae
 from mlvae.systems import Setup, TrainedMlVae, train_edges
-from tests.em.tiny import CPU, NUM_FEATURES, TABLE, dataset, spoken_cuts, tiny_model_config
+from mlvae.train import Decoding
+from tests.train.tiny import CPU, NUM_FEATURES, TABLE, dataset, spoken_cuts, tiny_model_config
 
 
 def test_it_is_said(tmp_path):
