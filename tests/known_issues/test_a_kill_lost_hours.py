@@ -12,12 +12,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-import mlvae.align
+import mlvae.systems.align
 import mlvae.train.estep
 from mlvae.nn import NarrowAcousticModel
 from mlvae.train.algorithms import Algorithm, Learner
-from tests.test_align import CONFIG as ALIGN
-from tests.test_align import make_aligner
+from tests.systems.test_align import CONFIG as ALIGN
+from tests.systems.test_align import make_aligner
 from tests.train.tiny import dataset, spoken_cuts
 from tests.train.trainers import CONFIG, Kill, assert_same_files, make_trainer
 
@@ -86,7 +86,7 @@ def test_training_loses_ten_minutes_at_most(tmp_path, monkeypatch, part):
 
 def test_the_aligner_loses_ten_minutes_at_most(tmp_path, monkeypatch):
     cuts = spoken_cuts(20)[0]
-    functions = [(NarrowAcousticModel, "middle_frame"), (mlvae.align, "best_columns")]
+    functions = [(NarrowAcousticModel, "middle_frame"), (mlvae.systems.align, "best_columns")]
     work = SlowWork(monkeypatch, functions)
     config = replace(ALIGN, rounds=2, epochs_per_round=1, batch_frames=100, search_frames=200)
 

@@ -11,10 +11,10 @@ from dataclasses import replace
 import pytest
 
 import mlvae.train.trainer
-from mlvae.baselines import w2v_train
+from mlvae.systems import w2v_ctc
 from mlvae.train.loop import read_metadata
-from tests.baselines.sounds import tone_cuts, write_checkpoint
-from tests.baselines.test_w2v_ctc import CONFIG, train
+from tests.systems.sounds import tone_cuts, write_checkpoint
+from tests.systems.test_w2v_ctc import CONFIG, train
 from tests.train.tiny import spoken_cuts
 from tests.train.trainers import Kill, kill_at, make_trainer, values
 
@@ -54,9 +54,9 @@ def tones(tmp_path):
 def test_the_model_of_w2v_is_of_the_epoch_that_is_named(tmp_path, tones, monkeypatch):
     config, folder = replace(CONFIG, epochs=2), tmp_path / "run"
     # The second epoch is worse when it is done again.
-    monkeypatch.setattr(w2v_train.FineTuner, "_valid_loss", values(3.0, 2.0, 4.0))
+    monkeypatch.setattr(w2v_ctc.FineTuner, "_valid_loss", values(3.0, 2.0, 4.0))
     with monkeypatch.context() as patch, pytest.raises(Kill):
-        kill_at(patch, w2v_train, "save_checkpoint", 2)
+        kill_at(patch, w2v_ctc, "save_checkpoint", 2)
         train(config, tones, folder, tmp_path)
     assert read_metadata(folder / "model.safetensors")["epoch"] == 2
     training = train(config, tones, folder, tmp_path)

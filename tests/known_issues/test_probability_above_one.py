@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from lhotse import CutSet
 
-from mlvae.localize import localize
+from mlvae.systems.localize import localize
 from mlvae.tiers import tier
 from mlvae.train import Decoding
 from tests.train.test_estep import BOUNDARY, GivenFeatures, features_of, stand_in

@@ -8,7 +8,7 @@ import torch
 from lhotse import CutSet
 
 from mlvae.fsa import UnitSpan
-from mlvae.localize import localize
+from mlvae.systems.localize import localize
 from mlvae.tiers import has_tier, tier, with_tiers, with_units
 from mlvae.train import Decoding
 from mlvae.train.pronunciations import (

@@ -9,7 +9,7 @@ import pytest
 import torch
 from lhotse import CutSet
 
-from mlvae.localize import localize
+from mlvae.systems.localize import localize
 from mlvae.tiers import tier
 from mlvae.train import Decoding, EStep
 from mlvae.train.estep import search_compiler

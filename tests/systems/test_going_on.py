@@ -9,15 +9,16 @@ import torch
 from lhotse import CutSet
 from safetensors.torch import load_file
 
-import tests.baselines.sounds as sounds
-from mlvae.align import MAX_CELLS_WHOLE, Aligner
-from mlvae.baselines.two_pass import load_two_pass, train_two_pass
-from mlvae.baselines.w2v_ctc import load_w2v
-from mlvae.baselines.w2v_train import train_w2v
-from mlvae.systems import load_localizers, train_ml_vae
+import tests.systems.sounds as sounds
+from mlvae.systems import load_localizers
+from mlvae.systems.align import MAX_CELLS_WHOLE, Aligner
+from mlvae.systems.ml_vae import train_ml_vae
+from mlvae.systems.two_pass import load_two_pass, train_two_pass
+from mlvae.systems.w2v_ctc import load_w2v, train_w2v
 from mlvae.train.loop import keep_passes
-from tests.baselines.test_w2v_ctc import RANDOM
-from tests.test_systems import CONFIG, SUB, setup_of, with_settings
+from tests.systems.test_ml_vae import CONFIG, SUB, setup_of, with_settings
+from tests.systems.test_w2v_ctc import RANDOM
+from tests.systems.test_w2v_ctc import setup_of as w2v_setup
 from tests.train.long import page
 from tests.train.tiny import CPU, NUM_FEATURES, TABLE, dataset, spoken_cuts
 from tests.train.trainers import Killer, figures, until_done
@@ -83,7 +84,7 @@ def compare(run, tmp_path, monkeypatch, every: int, between: int) -> None:
 @pytest.mark.parametrize("long", [0, 2])
 def test_the_aligner(cuts, tmp_path, monkeypatch, long):
     """Some recordings are searched in stretches, which follow what the round before found."""
-    monkeypatch.setattr("mlvae.align.FLAT_FRAMES", 200)
+    monkeypatch.setattr("mlvae.systems.align.FLAT_FRAMES", 200)
     cuts = [
         CutSet.from_cuts([*part, *(page(f"long{n}", 40, n)[0] for n in range(long))])
         for part in cuts
@@ -126,18 +127,16 @@ def test_a_system_with_its_scale_and_its_edges(cuts, tmp_path, monkeypatch):
 
 
 def test_two_pass_fa(cuts, tmp_path, monkeypatch):
-    monkeypatch.setattr("mlvae.baselines.two_pass.STEPS", 4)
+    monkeypatch.setattr("mlvae.systems.two_pass.STEPS", 4)
+    config = replace(CONFIG, align=ALIGN)
     aligner = Aligner(NUM_FEATURES, len(TABLE), False, ALIGN, CPU)
     aligner.train(cuts[0], dataset(), 0)
 
     def run(folder):
         aligner.save(folder / "fa" / "model.safetensors")
-        where = folder / "two-pass-fa", CPU
-        args = ALIGN, False, cuts[0], TABLE, *where
-        training = until_done(lambda: train_two_pass(*args))
-        system = load_two_pass(ALIGN, False, cuts[1], TABLE, *where)
-        localizer = lambda cuts, passes: system.localize(cuts, dataset(), passes)  # noqa: E731
-        return figures(training), answers(localizer, cuts[1], folder)
+        setup = setup_of("two-pass-fa", folder / "two-pass-fa", config)
+        training = until_done(lambda: train_two_pass(setup, *cuts[::-1]))
+        return figures(training), answers(load_two_pass(setup, cuts[1]).localize, cuts[1], folder)
 
     compare(run, tmp_path, monkeypatch, every=2, between=7)
 
@@ -148,8 +147,8 @@ def test_w2v_ctc(tmp_path, monkeypatch):
     config = replace(RANDOM, epochs=2, batch_cuts=2, checkpoint=str(tmp_path / "tiny.pth"))
 
     def run(folder):
-        training = until_done(lambda: train_w2v(config, *tones, sounds.TONES, folder, CPU, 0))
-        system = load_w2v(folder / "model.safetensors", sounds.TONES, 0.5, CPU)
-        return figures(training), answers(system.localize, tones[1], folder)
+        setup = w2v_setup(config, folder)
+        training = until_done(lambda: train_w2v(setup, *tones))
+        return figures(training), answers(load_w2v(setup, tones[1]).localize, tones[1], folder)
 
     compare(run, tmp_path, monkeypatch, every=2, between=7)

@@ -1,7 +1,7 @@
 """Two-Pass-FA: free recognition with the acoustic model of forced alignment, then alignment.
 
 The first pass searches a loop over all units with the model of stage 3. The second aligns what was
-recognised, and the two unit sequences are compared; see :mod:`mlvae.baselines.compare`. Nothing is
+recognised, and the two unit sequences are compared; see :func:`with_comparison`. Nothing is
 trained but one number, the score of starting a unit in the loop. It is chosen without labels of
 what was said: so that as many units are recognised in the validation cuts as their text has.
 """
@@ -15,15 +15,17 @@ from pathlib import Path
 import torch
 from lhotse import CutSet
 from lhotse.cut import Cut
+from lhotse.supervision import AlignmentItem
+from rapidfuzz.distance import Levenshtein
 
-from mlvae.align import AlignConfig, Aligner
-from mlvae.baselines.compare import with_comparison
 from mlvae.data.dataset import Section, UnitDataset, make_sampler
-from mlvae.data.units import UnitTable, canonical_units
+from mlvae.data.units import canonical_units
 from mlvae.device import num_parameters
 from mlvae.fsa import Emissions, best_path, unit_loop
 from mlvae.stage import log
-from mlvae.tiers import tier, with_units
+from mlvae.systems.align import Aligner
+from mlvae.systems.base import Setup
+from mlvae.tiers import NOTHING_HEARD, tier, with_tiers, with_units
 from mlvae.train.loop import (
     Gathered,
     Passes,
@@ -53,29 +55,26 @@ class TwoPassFa:
     Attributes:
         aligner: of stage 3; its model serves both passes.
         insertion_score: natural-log score of starting a unit in the loop.
+        dataset: gives features and units, without deltas.
     """
 
     aligner: Aligner
     insertion_score: float
+    dataset: UnitDataset
 
-    def recognize(
-        self, cuts: CutSet, dataset: UnitDataset, passes: Passes | None = None
-    ) -> dict[str, list[str]]:
+    def recognize(self, cuts: CutSet, passes: Passes | None = None) -> dict[str, list[str]]:
         """Units recognised in each cut, by its id; none where it is too short for a unit."""
         found, batches, passes = Recognised(), self.batches(cuts), passes or Passes()
         total, name = sum(map(_num_frames, batches)), "two-pass-fa, recognise"
         for batch in passes.over(batches, found, name, "frame", total, _num_frames):
-            self.recognize_batch(batch, self.emissions(batch, dataset), found)
-        return {name: dataset.table.units(found.units(name)) for name in found.value}
+            self.recognize_batch(batch, self.emissions(batch), found)
+        return {name: self.dataset.table.units(found.units(name)) for name in found.value}
 
-    def localize(
-        self, cuts: CutSet, dataset: UnitDataset, passes: Passes | None = None
-    ) -> tuple[CutSet, list[str]]:
+    def localize(self, cuts: CutSet, passes: Passes | None = None) -> tuple[CutSet, list[str]]:
         """Add the tiers ``mlvae`` and ``mlvae_heard``.
 
         Args:
             cuts: cuts with features and canonical units.
-            dataset: gives features and units, without deltas.
             passes: what an earlier run has done; None: nothing.
 
         Returns:
@@ -83,11 +82,11 @@ class TwoPassFa:
             any unit.
         """
         passes = passes or Passes()
-        recognised = self.recognize(cuts, dataset, passes)
+        recognised = self.recognize(cuts, passes)
         spoken = [with_units(cut, recognised[cut.id]) for cut in cuts if recognised[cut.id]]
         times = {}
         if spoken:
-            aligned, _ = self.aligner.align(CutSet.from_cuts(spoken), dataset, passes)
+            aligned, _ = self.aligner.align(CutSet.from_cuts(spoken), self.dataset, passes)
             times = {cut.id: tier(cut, "fa") for cut in aligned}
         states = self.aligner.config.model.states_per_unit
         short = [cut.id for cut in cuts if cut.num_frames < states]
@@ -118,14 +117,14 @@ class TwoPassFa:
                 batches.append([(cut, Section(cut.id, max(begin - OVERLAP, 0), end))])
         return batches
 
-    def emissions(self, batch: Batch, dataset: UnitDataset) -> Emissions:
+    def emissions(self, batch: Batch) -> Emissions:
         """Scores of a batch; they know the ids of its cuts, and which frames of one they are."""
         (first, section), *_ = batch
         if section.end - section.begin < first.num_frames:
             name = f"{first.id} [frames {section.begin} to {section.end}]"
             frames = (section.begin, section.end)
-            return self.aligner.score(dataset.features(first), [frames], [name])
-        data, model = dataset[[cut for cut, _ in batch]], self.aligner.model.eval()
+            return self.aligner.score(self.dataset.features(first), [frames], [name])
+        data, model = self.dataset[[cut for cut, _ in batch]], self.aligner.model.eval()
         with torch.no_grad():
             return self.aligner.compiler.emissions(
                 model(data["features"].to(self.aligner.device)),
@@ -175,26 +174,16 @@ def _num_frames(batch: Batch) -> int:
     return sum(section.end - section.begin for _, section in batch)
 
 
-def train_two_pass(
-    align: AlignConfig,
-    silence: bool,
-    valid_cuts: CutSet,
-    table: UnitTable,
-    folder: Path,
-    device: torch.device,
-) -> dict:
+def train_two_pass(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
     """Choose the insertion score and write the recogniser to its folder.
 
     The number of recognised units never falls as the score rises, so that halving a range finds
     the score at which it reaches the number of canonical units.
 
     Args:
-        align: of the aligner of stage 3.
-        silence: whether silence is optional there.
+        setup: the system and where it is trained; the aligner of stage 3 lies in ``fa`` beside it.
+        train_cuts: of no use here.
         valid_cuts: cuts with features and canonical units.
-        table: ids of the units.
-        folder: where to write; the aligner of stage 3 lies in ``fa`` beside it.
-        device: where to run.
 
     Returns:
         What ``training.json`` says. Its time is that of this choice; stage 3 has its own.
@@ -202,17 +191,16 @@ def train_two_pass(
     Raises:
         ValueError: there is no aligner, or it is of another configuration; names the file.
     """
-    dataset = UnitDataset(table)
     cuts = CutSet.from_cuts(list(valid_cuts)[:MOST_CUTS])
-    system = TwoPassFa(_aligner(align, silence, cuts, dataset, device), 0.0)
-    system.aligner.load(Path(folder).parent / "fa" / MODEL)
+    system = _read(setup, cuts, setup.folder.parent / "fa" / MODEL)
+    align = asdict(setup.config.align)
     keeper = keep_passes(
-        Path(folder) / "checkpoint.safetensors",
-        {**asdict(align), "weights": weights_digest(system.aligner.model)},
+        setup.folder / "checkpoint.safetensors",
+        {**align, "weights": weights_digest(system.aligner.model)},
         0,
         [cuts],
     )
-    batches = [(batch, system.emissions(batch, dataset)) for batch in system.batches(cuts)]
+    batches = [(batch, system.emissions(batch)) for batch in system.batches(cuts)]
     total = sum(_num_frames(batch) for batch, _ in batches)
     wanted = sum(len(canonical_units(cut)) for cut in cuts)
     low, high = -LARGEST_SCORE, LARGEST_SCORE
@@ -238,8 +226,8 @@ def train_two_pass(
         f"two-pass-fa: insertion score {system.insertion_score:.4g} recognises {count} units in "
         f"{len(cuts)} validation cuts, whose text has {wanted}"
     )
-    metadata = {"insertion_score": system.insertion_score, "align": asdict(align)}
-    save_model(Path(folder) / MODEL, system.aligner.model, metadata)
+    metadata = {"insertion_score": system.insertion_score, "align": align}
+    save_model(setup.folder / MODEL, system.aligner.model, metadata)
     keeper.remove()
     return {
         "num_params": num_parameters(system.aligner.model),
@@ -262,27 +250,75 @@ def _warnings(score: float) -> list[str]:
     ]
 
 
-def load_two_pass(
-    align: AlignConfig,
-    silence: bool,
-    cuts: CutSet,
-    table: UnitTable,
-    folder: Path,
-    device: torch.device,
-) -> TwoPassFa:
-    """Read what :func:`train_two_pass` wrote.
+def load_two_pass(setup: Setup, cuts: CutSet) -> TwoPassFa:
+    """Read what :func:`train_two_pass` wrote; ``cuts`` have features, whose dimension counts.
 
     Raises:
         ValueError: there is nothing, or it is of another configuration; names the file.
     """
-    path = Path(folder) / MODEL
-    aligner = _aligner(align, silence, cuts, UnitDataset(table), device)
-    aligner.load(path)
-    return TwoPassFa(aligner, float(read_metadata(path)["insertion_score"]))
+    path = setup.folder / MODEL
+    system = _read(setup, cuts, path)
+    system.insertion_score = float(read_metadata(path)["insertion_score"])
+    return system
 
 
-def _aligner(
-    config: AlignConfig, silence: bool, cuts: CutSet, dataset: UnitDataset, device: torch.device
-) -> Aligner:
+def _read(setup: Setup, cuts: CutSet, path: Path) -> TwoPassFa:
+    """The recogniser with the weights of a file, and an insertion score of 0."""
+    dataset, config = UnitDataset(setup.table), setup.config
     num_features = dataset.features(cuts[0]).shape[1]
-    return Aligner(num_features, len(dataset.table), silence, config, device)
+    aligner = Aligner(num_features, len(setup.table), config.silence, config.align, setup.device)
+    aligner.load(path)
+    return TwoPassFa(aligner, 0.0, dataset)
+
+
+def pair_units(canonical: Sequence[str], recognised: Sequence[str]) -> list[tuple[int | None, int]]:
+    """Pair canonical with recognised units on an edit path of least cost.
+
+    Args:
+        canonical: L canonical units.
+        recognised: M recognised units, 0 allowed.
+
+    Returns:
+        For each canonical unit the index of the recognised unit that stands for it, equal or not,
+        or None where there is none; and how many recognised units come before it on the path.
+        Recognised units that no canonical unit is paired with were inserted.
+    """
+    pairs: list[tuple[int | None, int]] = []
+    for step in Levenshtein.opcodes(canonical, recognised):
+        for place in range(step.src_end - step.src_start):
+            paired = step.tag in ("equal", "replace")
+            index = step.dest_start + place if paired else None
+            pairs.append((index, step.dest_start if index is None else index))
+    return pairs
+
+
+def with_comparison(cut: Cut, canonical: Sequence[str], recognised: Sequence[AlignmentItem]) -> Cut:
+    """Add the tiers ``mlvae`` and ``mlvae_heard`` of a baseline.
+
+    Both have one item a canonical unit, of equal times, and without score:
+
+    * a unit that was recognised, as itself or as another, has the span of what was recognised;
+    * one that was not has no length, lies where it would have been (at the start of the recognised
+      unit that follows), and ``mlvae_heard`` says ``-``: it is flagged, and its IoU is 0;
+    * the time of a recognised unit that was inserted belongs to no canonical unit: it is left out
+      of the tiers, as silence is, so that they have a gap there.
+
+    Args:
+        cut: cut with one supervision.
+        canonical: its canonical units.
+        recognised: the units that were recognised in it, in order, with their times in seconds.
+    """
+    heard_symbols = [item.symbol for item in recognised]
+    end = recognised[-1].end if recognised else 0.0
+    units, heard = [], []
+    for symbol, (index, before) in zip(canonical, pair_units(canonical, heard_symbols)):
+        if index is None:
+            start, duration, said = end, 0.0, NOTHING_HEARD
+            if before < len(recognised):
+                start = recognised[before].start
+        else:
+            found = recognised[index]
+            start, duration, said = found.start, found.duration, found.symbol
+        units.append(AlignmentItem(symbol, start, duration, None))
+        heard.append(AlignmentItem(said, start, duration, None))
+    return with_tiers(cut, {"mlvae": units, "mlvae_heard": heard})

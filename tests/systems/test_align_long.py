@@ -9,10 +9,10 @@ import pytest
 import torch
 from lhotse import CutSet
 
-from mlvae.align import Aligner, _even_times, _flat_start, _speech
+from mlvae.systems.align import Aligner, _even_times, _flat_start, _speech
 from mlvae.tiers import tier
 from mlvae.train.stretches import WordTime
-from tests.test_align import CONFIG
+from tests.systems.test_align import CONFIG
 from tests.train.long import page, pages
 from tests.train.tiny import CPU, NUM_FEATURES, TABLE, dataset
 
@@ -63,7 +63,7 @@ def test_without_silence_too():
 
 def test_a_page_that_one_search_would_hold_also_has_its_first_alignments_in_stretches(monkeypatch):
     """A flat start is as far off in it, whatever the memory could hold."""
-    monkeypatch.setattr("mlvae.align.FLAT_FRAMES", 1000)
+    monkeypatch.setattr("mlvae.systems.align.FLAT_FRAMES", 1000)
     aligner = make_aligner(silence=True, max_cells=10**9)
     cuts = pages(6, 200, tier="true")
     aligner.train(cuts, dataset(), seed=0)
@@ -88,7 +88,7 @@ def test_a_long_recording_is_aligned_as_it_would_be_whole(trained, in_words):
 
 
 def test_what_cannot_be_read_from_its_beginning_is_aligned_by_sweeps(trained, monkeypatch):
-    monkeypatch.setattr("mlvae.align.locate", lambda *_: None)
+    monkeypatch.setattr("mlvae.systems.align.locate", lambda *_: None)
     aligned, short = trained.align(pages(1, 200, seed=2, tier="true"), dataset())
     assert short == []
     assert (start_errors(aligned) <= 0.021).mean() > 0.98

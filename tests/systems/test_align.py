@@ -8,8 +8,8 @@ import pytest
 import torch
 from lhotse import CutSet
 
-from mlvae.align import AlignConfig, Aligner, _flat_start, _with_margins
 from mlvae.nn import NarrowAcousticModelConfig
+from mlvae.systems.align import AlignConfig, Aligner, _flat_start, _with_margins
 from mlvae.tiers import has_tier, tier, with_tiers
 from mlvae.train.targets import items_of_spans
 from tests.train.tiny import (

@@ -7,7 +7,7 @@ import pytest
 from lhotse import CutSet
 
 from mlvae.fsa import MlFsaCompiler, posteriors, word_posteriors
-from mlvae.localize import localize
+from mlvae.systems.localize import localize
 from mlvae.tiers import NOTHING_HEARD, has_tier, tier, units_of_words
 from mlvae.train import Decoding, EStep
 from mlvae.train.estep import search_compiler

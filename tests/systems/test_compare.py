@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from lhotse.supervision import AlignmentItem
 
-from mlvae.baselines.compare import pair_units, with_comparison
 from mlvae.report.textgrid import write_textgrid
 from mlvae.score.metrics import interval_iou
+from mlvae.systems.two_pass import pair_units, with_comparison
 from mlvae.tiers import NOTHING_HEARD, has_tier, tier
 from tests.train.tiny import make_cut
 

@@ -12,15 +12,25 @@ import torch
 from lhotse import CutSet
 from lhotse.utils import fastcopy
 
-from mlvae.baselines import w2v_train
-from mlvae.baselines.w2v_ctc import W2vCtcConfig, load_w2v, load_waveform
-from mlvae.baselines.w2v_train import CHECKPOINT, MODEL, FineTuner, freeze, train_w2v
-from mlvae.baselines.wav2vec import pretrained
+from mlvae.config import RecipeConfig, System
+from mlvae.data.dataset import UnitDataset
 from mlvae.data.units import UnitTable
 from mlvae.device import num_parameters
+from mlvae.systems import Setup, w2v_ctc
+from mlvae.systems.w2v_ctc import (
+    CHECKPOINT,
+    MODEL,
+    FineTuner,
+    W2vCtcConfig,
+    freeze,
+    load_waveform,
+    pretrained,
+    read_w2v,
+    train_w2v,
+)
 from mlvae.tiers import tier, with_units
 from mlvae.train.loop import read_metadata, read_tensors
-from tests.baselines.sounds import RATE, TONES, tone_cut, tone_cuts, write_checkpoint
+from tests.systems.sounds import RATE, TONES, tone_cut, tone_cuts, write_checkpoint
 from tests.train.tiny import CPU
 
 CONFIG = W2vCtcConfig(
@@ -57,9 +67,14 @@ def cuts(place) -> tuple[CutSet, CutSet]:
     return tone_cuts(place / "wav", 40), tone_cuts(place / "wav", 10, seed=1)
 
 
+def setup_of(config, folder, seed=0) -> Setup:
+    recipe = RecipeConfig(systems={"w2v-ctc": System("w2v-ctc", "w2v_ctc", settings=config)})
+    return Setup("w2v-ctc", recipe, UnitDataset(TONES), CPU, seed, folder)
+
+
 def train(config, cuts, folder, place, seed=0) -> dict:
     config = replace(config, checkpoint=str(place / "tiny.pth"))
-    return train_w2v(config, *cuts, TONES, folder, CPU, seed)
+    return train_w2v(setup_of(config, folder, seed), *cuts)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +89,7 @@ def test_training_says_what_it_did(place, trained):
     losses = [scalars["loss/valid"] for scalars in training["history"]]
     assert training["best_iteration"] == 1 + losses.index(min(losses))
     assert min(losses) < 0.2 * losses[0]
-    model = load_w2v(folder / MODEL, TONES, 0.5, CPU).model
+    model = read_w2v(folder / MODEL, TONES, 0.5, CPU).model
     extractor = num_parameters(model.network.feature_extractor)
     assert training["num_params"] == num_parameters(model)
     assert training["num_params_trained"] == num_parameters(model) - extractor
@@ -93,7 +108,7 @@ def test_the_feature_extractor_stays_and_the_rest_learns(place, trained):
 
 def test_what_was_said_is_heard_and_where(place, trained):
     cuts = tone_cuts(place / "wav", 20, seed=2)
-    system = load_w2v(trained[0] / MODEL, TONES, 0.5, CPU)
+    system = read_w2v(trained[0] / MODEL, TONES, 0.5, CPU)
     errors = []
     for cut in cuts:
         items = system.recognize(cut)
@@ -110,7 +125,7 @@ def test_a_unit_said_otherwise_is_flagged_in_its_place(place, trained):
         tone_cut(place / "wav", "wrong", said, written, 7),
         tone_cut(place / "wav", "right", said, said, 8),
     ]
-    system = load_w2v(trained[0] / MODEL, TONES, 0.5, CPU)
+    system = read_w2v(trained[0] / MODEL, TONES, 0.5, CPU)
     found, without = system.localize(CutSet.from_cuts(cuts))
     assert without == []
     assert [cut.id for cut in found] == ["wrong", "right"]
@@ -122,7 +137,7 @@ def test_a_unit_said_otherwise_is_flagged_in_its_place(place, trained):
 
 
 def test_a_margin_keeps_segments_near_their_frames(trained, cuts):
-    wide, narrow = (load_w2v(trained[0] / MODEL, TONES, m, CPU) for m in (10.0, 0.0))
+    wide, narrow = (read_w2v(trained[0] / MODEL, TONES, m, CPU) for m in (10.0, 0.0))
     cut = cuts[1][0]
     tiled, tight = wide.recognize(cut), narrow.recognize(cut)
     assert tiled[0].start == 0 and tiled[-1].end == pytest.approx(cut.duration, abs=1e-5)
@@ -212,8 +227,8 @@ def test_audio_is_resampled(cuts):
 
 def test_without_weights_the_run_goes_on(cuts, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(torch.hub, "_hub_dir", str(tmp_path / "hub"))
-    monkeypatch.setattr(w2v_train, "pretrained", lambda *_: pytest.fail("there are no weights"))
-    training = train_w2v(W2vCtcConfig(), *cuts, TONES, tmp_path / "run", CPU, 0)
+    monkeypatch.setattr(w2v_ctc, "pretrained", lambda *_: pytest.fail("there are no weights"))
+    training = train_w2v(setup_of(W2vCtcConfig(), tmp_path / "run"), *cuts)
     assert training == {"unavailable": "no weights at hand"}
     (line,) = capsys.readouterr().out.splitlines()
     assert "w2v-ctc: no weights at hand: name a checkpoint" in line
@@ -236,7 +251,7 @@ def test_a_cut_without_use_is_named_and_the_rest_goes_on(place, cuts, tmp_path, 
 
     assert "left out: silent: no audio" in said
 
-    system = load_w2v(trained[0] / MODEL, TONES, 0.5, CPU)
+    system = read_w2v(trained[0] / MODEL, TONES, 0.5, CPU)
     tiny = tone_cut(tmp_path, "tiny", ["low"], ["low"], 0).truncate(duration=0.02)
     tiny = fastcopy(tiny, id="tiny")
     found, without = system.localize(CutSet.from_cuts([lost, good[1], tiny]))
@@ -252,9 +267,9 @@ def test_a_cut_without_use_is_named_and_the_rest_goes_on(place, cuts, tmp_path, 
 
 def test_what_does_not_fit_is_named(trained, tmp_path):
     with pytest.raises(ValueError, match=r"there is no model .*model.safetensors"):
-        load_w2v(tmp_path / MODEL, TONES, 0.5, CPU)
+        read_w2v(tmp_path / MODEL, TONES, 0.5, CPU)
     with pytest.raises(ValueError, match="model.safetensors is of other units"):
-        load_w2v(trained[0] / MODEL, UnitTable(("a", "b", "c")), 0.5, CPU)
+        read_w2v(trained[0] / MODEL, UnitTable(("a", "b", "c")), 0.5, CPU)
 
 
 @pytest.mark.parametrize(

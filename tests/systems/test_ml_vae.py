@@ -12,15 +12,14 @@ import torch
 from lhotse import CutSet
 from safetensors.torch import load_file
 
-from mlvae.align import AlignConfig
 from mlvae.config import RecipeConfig, System
 from mlvae.device import num_parameters
 from mlvae.nn import NarrowAcousticModelConfig
-from mlvae.systems import (
+from mlvae.systems import Setup, load_localizers
+from mlvae.systems.align import AlignConfig
+from mlvae.systems.ml_vae import (
     MlVaeSettings,
-    Setup,
     TrainedMlVae,
-    load_localizers,
     load_ml_vae,
     new_model,
     train_ml_vae,
@@ -137,7 +136,7 @@ def test_what_was_trained_is_read(cuts, trained):
 def test_what_was_said_is_heard_and_where(trained):
     test, _ = spoken_cuts(30, seed=2)
     system = load_ml_vae(setup_of("ml-vae-sub", trained[0]), test)
-    found, short = system.localize(test, dataset(), CPU)
+    found, short = system.localize(test)
     assert short == []
     hits, errors = [], []
     for cut in found:
@@ -163,7 +162,7 @@ def test_edges_are_those_that_the_configuration_names(trained):
         config = with_settings("ml-vae-sub", replace(SUB, edges=edges))
         system = load_ml_vae(setup_of("ml-vae-sub", trained[0], config), test)
         assert (system.edges is not None) is (edges == "aligner")
-        found, _ = system.localize(test, dataset(), CPU)
+        found, _ = system.localize(test)
         items = [item for cut in found for item in tier(cut, "mlvae")]
         starts[edges], scores[edges] = [i.start for i in items], [i.score for i in items]
         # On the grid of frames.
@@ -210,7 +209,11 @@ def test_the_edges_of_another_run_do_not_outlive_it(cuts, trained, tmp_path, mon
     shutil.copytree(trained[0], folder)
     settings = replace(SUB, train=replace(SUB.train, iterations=1, learning_rate=1e-3))
     config = with_settings("ml-vae-sub", settings)
-    monkeypatch.setattr("mlvae.systems.train_edges", lambda *_: (_ for _ in ()).throw(MemoryError))
+
+    def killed(*_):
+        raise MemoryError
+
+    monkeypatch.setattr("mlvae.systems.ml_vae.train_edges", killed)
     with pytest.raises(MemoryError):
         train("ml-vae-sub", cuts, folder, config)
     with pytest.raises(ValueError, match="there is no model .*edges.safetensors"):
@@ -242,13 +245,14 @@ def test_without_the_generator_the_stored_rate_counts():
     other = float(ratio[[0, 1, 3]].mean())
 
     def probability(system: TrainedMlVae) -> float:
-        (found,), _ = system.localize(CutSet.from_cuts([cut]), GivenFeatures(TABLE), CPU)
+        (found,), _ = system.localize(CutSet.from_cuts([cut]))
         return tier(found, "mlvae")[0].score
 
     def expected(rate: float) -> float:
         return rate * other / (rate * other + (1 - rate) * float(ratio[2]))
 
-    system = TrainedMlVae(model, "substitution", Decoding(), None)
+    given = GivenFeatures(TABLE)
+    system = TrainedMlVae(model, "substitution", Decoding(), None, given, CPU)
     assert probability(system) == pytest.approx(expected(1 / (1 + math.exp(-5))), rel=1e-4)
     system.decoding = Decoding(use_correctness=False)
     assert probability(system) == pytest.approx(expected(0.4), rel=1e-4)
@@ -258,11 +262,11 @@ def test_without_the_generator_its_weights_do_not_matter(cuts, trained):
     both = [
         load_ml_vae(setup_of(name, trained[0]), cuts[1]) for name in ("ml-vae-sub", "no-generator")
     ]
-    before = [s.localize(cuts[1], dataset(), CPU)[0] for s in both]
+    before = [s.localize(cuts[1])[0] for s in both]
     with torch.no_grad():
         for system in both:
             for value in system.model.generator.parameters():
                 value.normal_()
-    after = [s.localize(cuts[1], dataset(), CPU)[0] for s in both]
+    after = [s.localize(cuts[1])[0] for s in both]
     assert list(after[1]) == list(before[1])
     assert list(after[0]) != list(before[0])

@@ -7,7 +7,7 @@ from itertools import groupby, product
 import pytest
 import torch
 
-from mlvae.baselines.ctc import ctc_spans, fewest_frames, greedy_units, segment_times
+from mlvae.systems.w2v_ctc import ctc_spans, fewest_frames, greedy_units, segment_times
 
 
 def collapsed(path: tuple[int, ...]) -> list[int]:

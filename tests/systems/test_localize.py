@@ -8,7 +8,7 @@ import torch
 from lhotse import CutSet
 
 from mlvae.fsa import UnitSpan
-from mlvae.localize import heard_symbol, localize
+from mlvae.systems.localize import heard_symbol, localize
 from mlvae.tiers import NOTHING_HEARD, UNKNOWN_HEARD, has_tier, tier, with_units
 from mlvae.train import Decoding
 from tests.train.test_estep import (

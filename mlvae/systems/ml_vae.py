@@ -1,48 +1,29 @@
-"""Kinds of systems: how a system is trained in its folder, and how it answers with what lies there.
-
-:data:`KINDS` says for each kind how. Which systems there are, and of which kind each is, the
-configuration says: :class:`mlvae.config.System`.
-"""
+"""ML-VAE from training to answers: the networks, the scale, and the aligner of its boundaries."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 import torch
 from lhotse import CutSet
 
-from mlvae.align import Aligner
-from mlvae.baselines.two_pass import load_two_pass, train_two_pass
-from mlvae.baselines.w2v_ctc import W2vCtcConfig, load_w2v
-from mlvae.baselines.w2v_train import MODEL, train_w2v
 from mlvae.bounds import Settings
 from mlvae.data.dataset import UnitDataset
-from mlvae.data.units import UnitTable
 from mlvae.device import num_parameters, seed_everything
-from mlvae.localize import localize
 from mlvae.made import remove_made
 from mlvae.nn import MlVae, MlVaeConfig
 from mlvae.plausibility import edge_warnings
 from mlvae.stage import log
+from mlvae.systems.align import Aligner
+from mlvae.systems.base import Setup
+from mlvae.systems.localize import localize
 from mlvae.tiers import with_units
 from mlvae.train import Decoding, EStep, TrainConfig, Trainer, distributed
 from mlvae.train.estep import search_compiler
 from mlvae.train.loop import Passes, keep_passes, load_model, save_model, weights_digest
 from mlvae.train.selection import CalibrationConfig, choose_scale
-
-if TYPE_CHECKING:
-    from mlvae.config import RecipeConfig
-
-
-@dataclass
-class NoSettings(Settings):
-    """Of a kind that has nothing of its own to be told."""
 
 
 @dataclass
@@ -63,42 +44,6 @@ class MlVaeSettings(Settings):
     edges: Literal["path", "aligner"] = "path"
 
 
-@dataclass(frozen=True)
-class Setup:
-    """What training or loading a system goes by.
-
-    Attributes:
-        name: of the system, as the configuration declares it.
-        config: of the recipe.
-        dataset: gives features and units.
-        device: where to run.
-        seed: of everything random.
-        folder: of the system; that of the aligner, ``fa``, lies beside it.
-    """
-
-    name: str
-    config: RecipeConfig
-    dataset: UnitDataset
-    device: torch.device
-    seed: int
-    folder: Path
-
-    @property
-    def table(self) -> UnitTable:
-        """Symbols and ids of the units."""
-        return self.dataset.table
-
-    @property
-    def settings(self) -> Any:
-        """The system's settings, of its kind's type."""
-        return self.config.systems[self.name].settings
-
-
-#: Adds the tiers of a system to cuts; also gives the ids of those without an answer. The keyword
-#: ``passes`` may say what an earlier run has done.
-Localizer = Callable[..., "tuple[CutSet, list[str]]"]
-
-
 @dataclass
 class TrainedMlVae:
     """A trained system of kind ``ml_vae``.
@@ -108,27 +53,25 @@ class TrainedMlVae:
         topology: the acceptor that is searched.
         decoding: how posteriors become scores.
         edges: aligns what was heard; None where it is not aligned once more.
+        dataset: gives features and units.
+        device: where to run.
     """
 
     model: MlVae
     topology: str
     decoding: Decoding
     edges: Aligner | None
+    dataset: UnitDataset
+    device: torch.device
 
-    def localize(
-        self,
-        cuts: CutSet,
-        dataset: UnitDataset,
-        device: torch.device,
-        passes: Passes | None = None,
-    ) -> tuple[CutSet, list[str]]:
-        """Add the tiers of a system; see :func:`mlvae.localize.localize`."""
+    def localize(self, cuts: CutSet, passes: Passes | None = None) -> tuple[CutSet, list[str]]:
+        """Add the tiers of a system; see :func:`mlvae.systems.localize.localize`."""
         return localize(
             self.model,
             cuts,
-            dataset,
+            self.dataset,
             self.decoding,
-            device,
+            self.device,
             topology=self.topology,
             edges=self.edges,
             passes=passes,
@@ -209,7 +152,9 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
         model.generator
     )
     if settings.edges == "aligner":
-        system = TrainedMlVae(model.to(device), settings.train.topology, decoding, None)
+        system = TrainedMlVae(
+            model.to(device), settings.train.topology, decoding, None, dataset, device
+        )
         checkpoint = folder / "edges-checkpoint.safetensors"
         edges = train_edges(system, setup, train_cuts, keeper.state.passes, checkpoint)
         edges["aligner"].save(folder / "edges.safetensors")
@@ -298,7 +243,9 @@ def load_ml_vae(setup: Setup, cuts: CutSet) -> TrainedMlVae:
         num_features = UnitDataset(setup.table).features(cuts[0]).shape[1]
         edges = Aligner(num_features, len(setup.table), config.silence, config.align, device)
         edges.load(setup.folder / "edges.safetensors")
-    return TrainedMlVae(model.to(device), settings.train.topology, decoding, edges)
+    return TrainedMlVae(
+        model.to(device), settings.train.topology, decoding, edges, setup.dataset, device
+    )
 
 
 def new_model(setup: Setup, cuts: CutSet) -> MlVae:
@@ -311,107 +258,3 @@ def new_model(setup: Setup, cuts: CutSet) -> MlVae:
         setup.settings.model,
         setup.settings.train.states_per_unit,
     )
-
-
-def _ml_vae(setup: Setup, cuts: CutSet) -> Localizer:
-    system = load_ml_vae(setup, cuts)
-    return partial(system.localize, dataset=setup.dataset, device=setup.device)
-
-
-def _train_two_pass(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
-    config = setup.config
-    return train_two_pass(
-        config.align, config.silence, valid_cuts, setup.table, setup.folder, setup.device
-    )
-
-
-def _two_pass(setup: Setup, cuts: CutSet) -> Localizer:
-    config, table = setup.config, setup.table
-    system = load_two_pass(config.align, config.silence, cuts, table, setup.folder, setup.device)
-    return partial(system.localize, dataset=UnitDataset(table))
-
-
-def _train_w2v(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
-    where = setup.folder, setup.device, setup.seed
-    return train_w2v(setup.settings, train_cuts, valid_cuts, setup.table, *where)
-
-
-def _w2v(setup: Setup, cuts: CutSet) -> Localizer | None:
-    path = setup.folder / "training.json"
-    training = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    if "unavailable" in training:
-        log(f"{setup.name}: no answers: {training['unavailable']}")
-        return None
-    return load_w2v(setup.folder / MODEL, setup.table, setup.settings.margin, setup.device).localize
-
-
-@dataclass(frozen=True)
-class SystemKind:
-    """How systems of a kind are trained and answer.
-
-    Attributes:
-        settings: type of what the configuration may say of one.
-        train: trains one on training and held-out cuts, which have the tier ``fa``; returns what
-            ``training.json`` says, with the key ``unavailable`` and the reason where it cannot be
-            trained. None where stage 3 has done everything.
-        load: reads a trained one for some cuts, whose dimension counts; None where it is
-            unavailable. Raises ValueError where it is not trained, or otherwise; names the file.
-        together: whether the processes of a run all call ``train``; otherwise the first alone does.
-        required: sections that the configuration must say of one that is trained, as their
-            defaults are the paper's 24 M parameters, which nobody wants by mistake.
-        spans: the tier with the answer's spans.
-        heard: the tier with what was heard, or None where nothing is flagged.
-    """
-
-    settings: type[Settings]
-    train: Callable[[Setup, CutSet, CutSet], dict] | None = None
-    load: Callable[[Setup, CutSet], Localizer | None] | None = None
-    together: bool = False
-    required: tuple[str, ...] = ()
-    spans: str = "mlvae"
-    heard: str | None = "mlvae_heard"
-
-
-#: What a system of the configuration may be of.
-KINDS: dict[str, SystemKind] = {
-    "align": SystemKind(NoSettings, spans="fa", heard=None),
-    "two_pass": SystemKind(NoSettings, _train_two_pass, _two_pass),
-    "w2v_ctc": SystemKind(W2vCtcConfig, _train_w2v, _w2v),
-    "ml_vae": SystemKind(MlVaeSettings, train_ml_vae, _ml_vae, together=True, required=("model",)),
-}
-
-
-def load_localizers(setup: Setup, cuts: CutSet) -> dict[str, Localizer]:
-    """Read a trained system.
-
-    Returns:
-        By name how it answers, and how those do that the configuration declares to answer with its
-        model. Nothing of what is unavailable, or was done by stage 3.
-    """
-    load = KINDS[setup.config.system(setup.name).kind].load
-    found = {}
-    for name in setup.config.answering(setup.name) if load else ():
-        localizer = load(replace(setup, name=name), cuts)
-        if localizer is not None:
-            found[name] = localizer
-    return found
-
-
-def models_digest(folder: Path) -> str:
-    """64 hexadecimal digits of what a system's folder has been trained to: model and edges."""
-    digest = hashlib.sha256()
-    for name in ("model.safetensors", "edges.safetensors"):
-        path = folder / name
-        if path.is_file():
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-#: Files that training a system writes to its folder, whichever it is.
-MADE_BY_SYSTEMS = (
-    "checkpoint.safetensors",
-    "model.safetensors",
-    "scale-checkpoint.safetensors",
-    "edges.safetensors",
-    "edges-checkpoint.safetensors",
-)

@@ -8,15 +8,15 @@ import pytest
 import torch
 from lhotse import CutSet
 
-from mlvae.align import AlignConfig, Aligner
 from mlvae.config import RecipeConfig, System
 from mlvae.data.dataset import UnitDataset
 from mlvae.data.manifests import write_json
 from mlvae.nn import NarrowAcousticModelConfig
 from mlvae.systems import KINDS, Setup, load_localizers
+from mlvae.systems.align import AlignConfig, Aligner
 from mlvae.tiers import has_tier
-from tests.baselines.sounds import TONES, tone_cuts, write_checkpoint
-from tests.baselines.test_w2v_ctc import CONFIG
+from tests.systems.sounds import TONES, tone_cuts, write_checkpoint
+from tests.systems.test_w2v_ctc import CONFIG
 from tests.train.tiny import CPU, NUM_FEATURES, TABLE, dataset, spoken_cuts
 
 RECIPE = RecipeConfig(
