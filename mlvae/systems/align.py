@@ -40,12 +40,11 @@ from mlvae.fsa import (
     best_path,
 )
 from mlvae.nn import NarrowAcousticModel, NarrowAcousticModelConfig
-from mlvae.stage import log
 from mlvae.tiers import has_tier, with_tiers
 from mlvae.train.estep import FoundPaths
 from mlvae.train.loop import (
     Gathered,
-    Keeper,
+    Loop,
     Passes,
     TrainingState,
     load_model,
@@ -191,37 +190,31 @@ class Aligner:
         optimizer = torch.optim.Adam(self.model.parameters(), lr=self.config.learning_rate)
         setup = {"shape": [frames.shape[1], layout.num_posteriors], "units": dataset.table.symbols}
         identity = run_identity(asdict(self.config), seed, setup, [cuts])
-        progress: dict = {"scores": [], "seconds": 0.0, "identity": identity}
-        state = TrainingState(
-            {"model": self.model}, {"model": optimizer}, progress, passes=self.passes
-        )
-        keeper = Keeper(checkpoint, state)
+        state = TrainingState({"model": self.model}, {"model": optimizer}, {}, passes=self.passes)
+        rounds = self.config.rounds
+        loop = Loop(state, identity, rounds, checkpoint, name="align, round")
         if "targets" in state.tensors:
             lengths = [len(target) for target in targets]
             targets = list(state.tensors["targets"].split(lengths))
             times = _times_of(state.tensors["times"])
-        while len(progress["scores"]) < self.config.rounds:
-            number = len(progress["scores"]) + 1
-            name = f"align, round {number} of {self.config.rounds}"
+
+        def step(number: int) -> dict[str, float]:
+            name = f"align, round {number + 1} of {rounds}"
             target = torch.cat(targets)
             self._set_prior(target)
             loss = self._train_round(padded, position, target, optimizer, name)
             found = self._realign(CutSet.from_cuts(cuts), dataset, times, name)
             # A long cut without a path keeps what it had.
-            targets = [found.value.get(cut.id, old) for cut, old in zip(cuts, targets)]
+            targets[:] = [found.value.get(cut.id, old) for cut, old in zip(cuts, targets)]
             times.update(found.times)
-            score = found.score / len(target)
-            progress["scores"].append(score)
-            log(f"round {number}: loss {loss:.4f}, path score {score:.4f} a frame")
-            state.tensors["targets"] = torch.cat(targets)
-            state.tensors["times"] = text_tensor(times)
-            self.passes.clear()
-            keeper.save()
+            return {"loss": loss, "path_score": found.score / len(target)}
+
+        loop.run(step, tensors=lambda: {"targets": torch.cat(targets), "times": text_tensor(times)})
         self._set_prior(torch.cat(targets))
         return {
             "num_params": num_parameters(self.model),
-            "training_seconds": round(keeper.seconds, 1),
-            "path_scores": progress["scores"],
+            "training_seconds": round(loop.seconds, 1),
+            "path_scores": [scalars["path_score"] for scalars in loop.history],
         }
 
     def align(

@@ -27,6 +27,8 @@ from mlvae.systems.align import Aligner
 from mlvae.systems.base import Setup
 from mlvae.tiers import NOTHING_HEARD, tier, with_tiers, with_units
 from mlvae.train.loop import (
+    CHECKPOINT,
+    MODEL,
     Gathered,
     Passes,
     keep_passes,
@@ -35,7 +37,6 @@ from mlvae.train.loop import (
     weights_digest,
 )
 
-MODEL = "model.safetensors"
 #: Frames of a long recording that are recognised at once, and what neighbours have in common on
 #: each side of a cut.
 SECTION, OVERLAP = 6000, 200
@@ -195,7 +196,7 @@ def train_two_pass(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict
     system = _read(setup, cuts, setup.folder.parent / "fa" / MODEL)
     align = asdict(setup.config.align)
     keeper = keep_passes(
-        setup.folder / "checkpoint.safetensors",
+        setup.folder / CHECKPOINT,
         {**align, "weights": weights_digest(system.aligner.model)},
         0,
         [cuts],

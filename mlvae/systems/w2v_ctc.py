@@ -24,10 +24,8 @@ import math
 import pickle
 import random
 import re
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 
 import k2
@@ -49,23 +47,20 @@ from mlvae.data.checks import source_name, with_audio_digest
 from mlvae.data.units import UnitTable, canonical_units
 from mlvae.device import num_parameters, seed_everything
 from mlvae.fsa import MAX_CELLS
-from mlvae.made import remove_made
 from mlvae.stage import log
 from mlvae.stage import progress as shown
 from mlvae.systems.base import Setup
 from mlvae.systems.two_pass import with_comparison
 from mlvae.tiers import has_tier, units_of_words, with_units
 from mlvae.train.loop import (
+    CHECKPOINT,
+    MODEL,
     Gathered,
+    Loop,
     Passes,
-    ScalarWriter,
     TrainingState,
-    load_checkpoint,
-    read_metadata,
     read_tensors,
     run_identity,
-    save_checkpoint,
-    save_model,
 )
 from mlvae.train.stretches import WordTime, divide, stretch_size, word_times
 
@@ -582,7 +577,6 @@ def read_w2v(path: Path, table: UnitTable, margin: float, device: torch.device) 
 
 
 NO_WEIGHTS = "no weights at hand"
-MODEL, CHECKPOINT = "model.safetensors", "checkpoint.safetensors"
 
 
 def train_w2v(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
@@ -619,10 +613,8 @@ def train_w2v(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
 class FineTuner:
     """Trains one model in one folder.
 
-    The folder holds ``checkpoint.safetensors`` (how far training is, written after each epoch and
-    every few minutes within it), ``model.safetensors`` (the epoch of the least validation loss) and
-    TensorBoard scalars. Cuts pass through the model one by one
-    and their gradients are added up, so that a step is what it would be in a batch without padding.
+    The epoch of the least validation loss is kept. Cuts pass through the model one by one and their
+    gradients are added up, so that a step is what it would be in a batch without padding.
 
     Args:
         model: to train.
@@ -655,7 +647,6 @@ class FineTuner:
         groups = [{"params": output, "lr": 0.0}, {"params": rest, "lr": 0.0}]
         self.optimizer = torch.optim.Adam([group for group in groups if group["params"]])
         self.passes = Passes()
-        self._began = time.monotonic()  # work that no checkpoint has counted yet
 
     def fit(self, train_cuts: CutSet, valid_cuts: CutSet, setup: dict) -> dict:
         """Train to the end; return what ``training.json`` says.
@@ -671,64 +662,31 @@ class FineTuner:
             if not cuts:
                 raise ValueError(f"w2v-ctc: no usable {part} cut")
         identity = run_identity(settings, self.seed, setup, list(usable.values()))
-        progress: dict = {"epoch": 0, "best": None, "best_epoch": 0, "seconds": 0.0}
-        progress.update(history=[], identity=identity)
-        state = TrainingState(
-            {"model": self.model}, {"model": self.optimizer}, progress, passes=self.passes
-        )
-        self._remove_left_overs(identity)
         seed_everything(self.seed)
-        if (self.folder / CHECKPOINT).exists():
-            load_checkpoint(self.folder / CHECKPOINT, state)
-            model = self.folder / MODEL
-            kept = read_metadata(model).get("epoch", 0) if model.exists() else 0
-            if kept > progress["epoch"]:
-                # A kill came between model and checkpoint, and the best model from before is gone.
-                # Done again on other hardware, that epoch need not be the best once more.
-                progress["best"] = None
-            log(f"w2v-ctc: going on after epoch {progress['epoch']} of {self.config.epochs}")
-        self.folder.mkdir(parents=True, exist_ok=True)
-        purge_step = progress["epoch"] + 1
-        with ScalarWriter(self.folder / "tensorboard", purge_step=purge_step) as writer:
-            self.passes.save = partial(self._save, state)
-            self._began = time.monotonic()
-            while progress["epoch"] < self.config.epochs:
-                scalars = {
-                    "loss/train": self._train_epoch(usable["training"], progress["epoch"]),
-                    "loss/valid": self._valid_loss(usable["validation"]),
-                }
-                progress["epoch"] += 1
-                progress["history"].append(scalars)
-                if progress["best"] is None or scalars["loss/valid"] < progress["best"]:
-                    progress["best"] = scalars["loss/valid"]
-                    progress["best_epoch"] = progress["epoch"]
-                    metadata = {"units": list(self.table.symbols), "epoch": progress["epoch"]}
-                    save_model(self.folder / MODEL, self.model, metadata)
-                self.passes.clear()
-                self._save(state)
-                for name, value in scalars.items():
-                    writer.add_scalar(name, value, progress["epoch"])
-                log(
-                    f"epoch {progress['epoch']}: "
-                    + ", ".join(f"{name} {value:.4g}" for name, value in scalars.items())
-                )
+        state = TrainingState(
+            {"model": self.model}, {"model": self.optimizer}, {}, passes=self.passes
+        )
+        checkpoint = self.folder / CHECKPOINT
+        epochs = self.config.epochs
+        loop = Loop(state, identity, epochs, checkpoint, self.folder, "w2v-ctc, epoch")
+
+        def step(epoch: int) -> dict[str, float]:
+            return {
+                "loss/train": self._train_epoch(usable["training"], epoch),
+                "loss/valid": self._valid_loss(usable["validation"]),
+            }
+
+        loop.run(step, "loss/valid", least=True, metadata={"units": list(self.table.symbols)})
         trained = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         return {
             "num_params": num_parameters(self.model),
             "num_params_trained": trained,
-            "training_seconds": round(progress["seconds"], 1),
-            "iterations": progress["epoch"],
-            "best_iteration": progress["best_epoch"],
+            "training_seconds": round(state.progress["seconds"], 1),
+            "iterations": len(loop.history),
+            "best_iteration": loop.best_iteration,
             "criterion": "CTC loss of the canonical units of the validation part",
-            "history": progress["history"],
+            "history": loop.history,
         }
-
-    def _save(self, state: TrainingState) -> None:
-        """Write the checkpoint, and the time since the last one."""
-        now = time.monotonic()
-        state.progress["seconds"] += now - self._began
-        self._began = now
-        save_checkpoint(self.folder / CHECKPOINT, state)
 
     def _usable(self, cuts: CutSet) -> list[Cut]:
         """The cuts that CTC can learn from; a line in the log for each of the others.
@@ -797,28 +755,6 @@ class FineTuner:
 
     def _units(self, cut: Cut) -> list[int]:
         return self.table.ids(canonical_units(cut), cut.id)
-
-    def _remove_left_overs(self, identity: str) -> None:
-        """Remove the results of another run.
-
-        Raises:
-            ValueError: the best model of this run is gone, or a file is damaged.
-        """
-        checkpoint = self.folder / CHECKPOINT
-        if checkpoint.exists() and read_metadata(checkpoint).get("identity") != identity:
-            log(f"{checkpoint} is of another seed, configuration or corpus: starting afresh")
-            remove_made(self.folder / MODEL)
-            remove_made(checkpoint)
-        # Within the first epoch there is no model yet.
-        if (
-            checkpoint.exists()
-            and read_metadata(checkpoint)["best_epoch"]
-            and not (self.folder / MODEL).exists()
-        ):
-            raise ValueError(
-                f"{checkpoint} is there without {MODEL}, its best epoch: move it away to start "
-                "afresh"
-            )
 
 
 def in_parts(cut: Cut, table: UnitTable) -> list[Cut]:

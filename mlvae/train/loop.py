@@ -12,6 +12,7 @@ what passes gathered, and on modules that no later pass of the sequence changes.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import io
@@ -38,6 +39,9 @@ from mlvae.stage import Progress, atomic_path, log
 from mlvae.train import distributed
 
 T = TypeVar("T")
+
+#: Names of files in the folder of a training: how far it is, and the model that is kept.
+CHECKPOINT, MODEL = "checkpoint.safetensors", "model.safetensors"
 
 #: Seconds of work between two checkpoints. Ten minutes at most may be lost: a batch of long
 #: recordings and the writing itself come on top of this.
@@ -197,6 +201,7 @@ class TrainingState:
         progress: JSON values: the epoch, the best criterion, seconds spent.
         tensors: whatever else training goes on from.
         passes: what is done of the iteration under way.
+        scaler: of losses in half precision; None where there is none.
     """
 
     modules: dict[str, nn.Module]
@@ -204,6 +209,7 @@ class TrainingState:
     progress: dict[str, Any]
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     passes: Passes = field(default_factory=Passes)
+    scaler: torch.cuda.amp.GradScaler | None = None
 
 
 def save_model(path: Path, module: nn.Module, metadata: dict[str, Any]) -> None:
@@ -345,9 +351,14 @@ def load_checkpoint(path: Path, state: TrainingState) -> int:
 class Keeper:
     """Keeps a state in a file: goes on from it, and writes it whenever a checkpoint is due.
 
+    Processes that go through the passes together make their keepers together.
+
     Args:
-        path: the file; one of another identity is replaced. None: nothing is kept.
+        path: the file; one of another identity is removed. None: nothing is kept.
         state: its progress has the run's ``identity`` and the ``seconds`` of work before.
+
+    Attributes:
+        went_on: whether there was such a file.
 
     Raises:
         ValueError: the file is damaged.
@@ -356,8 +367,17 @@ class Keeper:
     def __init__(self, path: Path | None, state: TrainingState) -> None:
         self.path = None if path is None else Path(path)
         self.state = state
+        self.went_on = False
         if self.path is not None:
-            self._go_on(self.path)
+            together = state.passes.together
+            if not together or distributed.is_main():
+                self._check(self.path)
+            if together:
+                distributed.barrier()
+            if self.path.exists():
+                self._go_on(self.path)
+            if together:  # nobody must write before all have read
+                distributed.barrier()
             state.passes.save = self.save
         self._began = time.monotonic()
 
@@ -370,6 +390,8 @@ class Keeper:
         """Write the state as it is."""
         self.state.progress["seconds"] = self.seconds
         self._began = time.monotonic()
+        if self.state.scaler is not None:
+            self.state.progress["scaler"] = self.state.scaler.state_dict()
         if self.path is not None:
             save_checkpoint(self.path, self.state)
 
@@ -378,14 +400,156 @@ class Keeper:
         if self.path is not None:
             remove_made(self.path)
 
-    def _go_on(self, path: Path) -> None:
-        if not path.exists():
-            return
-        if read_metadata(path).get("identity") != self.state.progress["identity"]:
+    def _check(self, path: Path) -> None:
+        """Remove what another run has left."""
+        if path.exists() and read_metadata(path).get("identity") != self.state.progress["identity"]:
             log(f"{path} is of another seed, configuration or corpus: starting afresh")
+            self._start_afresh()
+
+    def _start_afresh(self) -> None:
+        self.remove()
+
+    def _go_on(self, path: Path) -> None:
+        processes = load_checkpoint(path, self.state)
+        self.went_on = True
+        if self.state.scaler is not None:
+            self.state.scaler.load_state_dict(self.state.progress.get("scaler", {}))
+        log(f"going on {self._place()}")
+        here = distributed.world_size()
+        if self.state.passes.together and processes != here:
+            log(
+                f"now with {here} processes instead of {processes}: not what an undisturbed run "
+                "would have given"
+            )
+
+    def _place(self) -> str:
+        return f"from {self.path}"
+
+
+class Loop(Keeper):
+    """The iterations of a training, which goes on from its checkpoint after a kill.
+
+    A checkpoint is written after each iteration and every few minutes within it. A checkpoint of
+    another run is not gone on from but removed, with the model of that run; a run may be prolonged
+    with more iterations.
+
+    Args:
+        state: what is trained; its progress is filled in. Random generators must be seeded before.
+        identity: of the run, see :func:`run_identity`.
+        iterations: how many there are to be.
+        checkpoint: the file that is gone on from; None: there is none.
+        folder: where the model of the best iteration (``model.safetensors``, the module ``model``)
+            and TensorBoard scalars go; None: neither is written.
+        name: what an iteration is called in the log.
+
+    Raises:
+        ValueError: the checkpoint is damaged, or its best model is gone.
+
+    Example:
+        >>> loop = Loop(state, identity, 10, folder / CHECKPOINT, folder)
+        >>> loop.run(lambda iteration: {"loss/valid": train_and_validate(iteration)}, "loss/valid",
+        ...          least=True)
+        >>> loop.best_iteration, loop.history
+    """
+
+    def __init__(
+        self,
+        state: TrainingState,
+        identity: str,
+        iterations: int,
+        checkpoint: Path | None,
+        folder: Path | None = None,
+        name: str = "iteration",
+    ) -> None:
+        state.progress.update(iteration=0, best=None, best_iteration=0, seconds=0.0)
+        state.progress.update(history=[], identity=identity)
+        self.iterations = iterations
+        self.folder = folder
+        self.name = name
+        super().__init__(checkpoint, state)
+
+    @property
+    def history(self) -> list[dict[str, float]]:
+        """The scalars of each iteration up to now."""
+        return self.state.progress["history"]
+
+    @property
+    def best_iteration(self) -> int:
+        """The iteration whose model is kept, the first being 1; 0 before there is one."""
+        return self.state.progress["best_iteration"]
+
+    def run(
+        self,
+        step: Callable[[int], dict[str, float]],
+        criterion: str = "",
+        least: bool = False,
+        metadata: dict[str, Any] | None = None,
+        tensors: Callable[[], dict[str, torch.Tensor]] = dict,
+    ) -> None:
+        """Train to the end.
+
+        Args:
+            step: does an iteration, the first being 0, and returns its scalars.
+            criterion: the scalar by which the best iteration is chosen, the higher the better.
+            least: the lower the better.
+            metadata: JSON values that the best model's file gets.
+            tensors: what else the checkpoint after an iteration needs, see :class:`TrainingState`.
+        """
+        progress, main = self.state.progress, distributed.is_main()
+        with contextlib.ExitStack() as stack:
+            writer = None
+            if main and self.folder is not None:
+                # What a killed run wrote beyond its checkpoint is hidden.
+                writer = ScalarWriter(self.folder / "tensorboard", progress["iteration"] + 1)
+                stack.enter_context(writer)
+            self._began = time.monotonic()
+            while progress["iteration"] < self.iterations:
+                scalars = step(progress["iteration"])
+                progress["iteration"] += 1
+                progress["history"].append(scalars)
+                if self.folder is not None:
+                    value, best = scalars[criterion], progress["best"]
+                    if best is None or (value < best if least else value > best):
+                        progress.update(best=value, best_iteration=progress["iteration"])
+                        if main:
+                            own = {"iteration": progress["iteration"], **(metadata or {})}
+                            save_model(self.folder / MODEL, self.state.modules["model"], own)
+                self.state.tensors = tensors()
+                self.state.passes.clear()
+                self.save()
+                for name, value in scalars.items():
+                    if writer is not None:
+                        writer.add_scalar(name, value, progress["iteration"])
+                log(
+                    f"{self.name} {progress['iteration']}: "
+                    + ", ".join(f"{name} {value:.4g}" for name, value in scalars.items())
+                )
+
+    def _check(self, path: Path) -> None:
+        super()._check(path)
+        if self.folder is None or not path.exists() or (self.folder / MODEL).exists():
             return
-        load_checkpoint(path, self.state)
-        log(f"going on from {path}")
+        if read_metadata(path)["best_iteration"]:  # within the first one there is no model yet
+            raise ValueError(
+                f"{path} is there without {MODEL}, its best iteration: move it away to start afresh"
+            )
+
+    def _start_afresh(self) -> None:
+        if self.folder is not None:
+            remove_made(self.folder / MODEL)
+        super()._start_afresh()
+
+    def _go_on(self, path: Path) -> None:
+        super()._go_on(path)
+        model = None if self.folder is None else self.folder / MODEL
+        kept = read_metadata(model).get("iteration", 0) if model and model.exists() else 0
+        if kept > self.state.progress["iteration"]:
+            # A kill came between model and checkpoint, and the best model from before is gone.
+            # Done again on other hardware, that iteration need not be the best once more.
+            self.state.progress["best"] = None
+
+    def _place(self) -> str:
+        return f"after {self.name} {self.state.progress['iteration']} of {self.iterations}"
 
 
 def keep_passes(path: Path, settings: dict, seed: int, cut_sets: Sequence[Iterable[Cut]]) -> Keeper:

@@ -168,7 +168,7 @@ def test_going_on_after_a_kill_gives_the_bits_of_the_undisturbed_run(
         killed_after(2, patch)
         with pytest.raises(KeyboardInterrupt):
             train(RANDOM, some, tmp_path / "killed", place)
-    assert read_metadata(tmp_path / "killed" / CHECKPOINT)["epoch"] == 2
+    assert read_metadata(tmp_path / "killed" / CHECKPOINT)["iteration"] == 2
     torch.randn(7)  # a new process has other random numbers
     found = train(RANDOM, some, tmp_path / "killed", place)
     assert found["history"] == expected["history"]

@@ -11,6 +11,7 @@ from lhotse import CutSet
 from safetensors.torch import load_file
 
 import mlvae.train.algorithms
+import mlvae.train.loop
 import mlvae.train.trainer
 from mlvae.train import Decoding, TrainConfig
 from mlvae.train.confusion import estimate_confusions
@@ -158,7 +159,7 @@ def undisturbed(cuts, tmp_path_factory):
 #: Iterations 3 and 4 train towards other targets; the first relabelling ends iteration 2.
 PLACES = {
     "the first relabelling": (mlvae.train.algorithms, "estimate_confusions", 1, 1),
-    "the checkpoint after it": (mlvae.train.trainer, "save_checkpoint", 2, 1),
+    "the checkpoint after it": (mlvae.train.loop, "save_checkpoint", 2, 1),
     "the first new targets": (mlvae.train.algorithms, "estimator_loss", None, 2),
     "the search after it": (EStep, "run", 5, 2),
     "the second relabelling": (mlvae.train.algorithms, "estimate_confusions", 2, 2),

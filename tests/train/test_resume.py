@@ -9,6 +9,7 @@ from lhotse import CutSet
 from safetensors.torch import load_file
 
 import mlvae.train.algorithms
+import mlvae.train.loop
 import mlvae.train.trainer
 from mlvae.train import Trainer
 from mlvae.train.algorithms import Learner
@@ -57,7 +58,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(
         elif place == "E-step":
             kill_at(patch, EStep, "run", 3)  # an iteration searches twice
         elif place == "checkpoint":
-            kill_at(patch, mlvae.train.trainer, "save_checkpoint", 2)
+            kill_at(patch, mlvae.train.loop, "save_checkpoint", 2)
         else:
             kill_at(patch, Learner, "step", steps + MODULES.index(place) * (steps // 3) + 2)
         with pytest.raises(Kill):
@@ -79,7 +80,7 @@ def test_a_run_that_is_killed_between_model_and_checkpoint(cuts, tmp_path, monke
     make_trainer(cuts, tmp_path / "undisturbed").fit()
     monkeypatch.setattr(mlvae.train.trainer, "corrupted_f1", values(0.1, 0.2, 0.2))
     with monkeypatch.context() as patch, pytest.raises(Kill):
-        kill_at(patch, mlvae.train.trainer, "save_checkpoint", 2)
+        kill_at(patch, mlvae.train.loop, "save_checkpoint", 2)
         make_trainer(cuts, tmp_path / "killed").fit()
     assert read_metadata(tmp_path / "killed" / "model.safetensors")["iteration"] == 2
     assert read_metadata(tmp_path / "killed" / "checkpoint.safetensors")["iteration"] == 1

@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import mlvae.train.loop
 import mlvae.train.trainer
 from mlvae.train.algorithms import Alternating, Learner
 from mlvae.train.estep import EStep
@@ -73,7 +74,7 @@ def test_a_run_that_is_killed_between_epochs_goes_on(
     target, name, call, iteration = {
         "first iteration": (Learner, "update", undisturbed[3], 0),
         "validation": (EStep, "run", 2 * searches, 1),
-        "checkpoint": (mlvae.train.trainer, "save_checkpoint", 2, 1),
+        "checkpoint": (mlvae.train.loop, "save_checkpoint", 2, 1),
     }[place]
     check_killed(cuts, tmp_path, monkeypatch, undisturbed, target, name, call, iteration)
 
