@@ -37,7 +37,8 @@ from mlvae.nn import MlVae
 from mlvae.program import start_program
 from mlvae.score.reference import Reference, read_reference
 from mlvae.stage import atomic_path
-from mlvae.systems import Setup, load_ml_vae
+from mlvae.systems import Setup
+from mlvae.systems.ml_vae import load_ml_vae
 
 MAX_FRAMES = 8000  # of a batch, with padding
 

@@ -51,7 +51,6 @@ from lhotse.features.io import NumpyFilesWriter
 from tabulate import tabulate
 
 from benchmarks.estep import keep_freed_memory, machine
-from mlvae.align import Aligner
 from mlvae.config import RecipeConfig, load_config
 from mlvae.data.dataset import UnitDataset, load_cuts
 from mlvae.data.features import fbank_extractor
@@ -59,7 +58,9 @@ from mlvae.data.manifests import write_json, write_manifest
 from mlvae.data.units import UnitTable
 from mlvae.program import start_program
 from mlvae.stage import log
-from mlvae.systems import Setup, load_localizers, train_ml_vae
+from mlvae.systems import Setup, load_localizers
+from mlvae.systems.align import Aligner
+from mlvae.systems.ml_vae import train_ml_vae
 from mlvae.tiers import tier
 
 ROOT = Path(__file__).resolve().parents[1]

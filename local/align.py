@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from options import ModelOptions, parse_model_options
 
-from mlvae.align import Aligner
 from mlvae.config import load_config
 from mlvae.data.dataset import UnitDataset, load_cuts, usable_cuts
 from mlvae.data.manifests import SPLITS, write_json, write_manifest
@@ -17,6 +16,7 @@ from mlvae.device import denormals_flushed, select_device
 from mlvae.made import remove_made
 from mlvae.program import start_program
 from mlvae.stage import StageReport, in_one_line, log, stage_folder
+from mlvae.systems.align import Aligner
 
 CHECKPOINT = "checkpoint.safetensors"
 

@@ -13,13 +13,13 @@ from mlvae.data.dataset import UnitDataset, load_cuts, usable_cuts
 from mlvae.data.manifests import write_manifest
 from mlvae.data.units import UnitTable
 from mlvae.device import denormals_flushed, select_device
-from mlvae.em.checkpoint import keep_passes
 from mlvae.made import Record
 from mlvae.plausibility import FlaggedUnits, count_flagged, training_warnings
 from mlvae.program import start_program
 from mlvae.report.textgrid import textgrid_paths, write_textgrids
 from mlvae.stage import StageReport, in_one_line, log, stage_folder
 from mlvae.systems import KINDS, Localizer, Setup, load_localizers, models_digest
+from mlvae.train.loop import keep_passes
 
 CHECKPOINT = "localize-checkpoint.safetensors"
 TIERS = ["fa", "mlvae", "mlvae_perceived"]

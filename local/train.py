@@ -15,12 +15,12 @@ from mlvae.data.dataset import UnitDataset, load_cuts, usable_cuts
 from mlvae.data.manifests import write_json
 from mlvae.data.units import UnitTable
 from mlvae.device import denormals_flushed
-from mlvae.em import distributed
 from mlvae.made import remove_made
 from mlvae.program import start_program
 from mlvae.report.plots import LEARNING_CURVES, write_learning_curves
 from mlvae.stage import StageReport, in_one_line, log, stage_folder
 from mlvae.systems import KINDS, MADE_BY_SYSTEMS, Setup
+from mlvae.train import distributed
 
 
 @denormals_flushed()

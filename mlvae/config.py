@@ -24,9 +24,9 @@ from typing import Any, TypeVar, get_type_hints
 
 import yaml
 
-from mlvae.align import AlignConfig
 from mlvae.bounds import Settings, checked
 from mlvae.systems import KINDS
+from mlvae.systems.align import AlignConfig
 
 _T = TypeVar("_T")
 

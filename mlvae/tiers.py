@@ -15,7 +15,7 @@ from lhotse import MonoCut, SupervisionSegment
 from lhotse.supervision import AlignmentItem
 from lhotse.utils import fastcopy
 
-#: Tiers of localisation; see :mod:`mlvae.localize`. Those of units have equal times.
+#: Tiers of localisation; see :mod:`mlvae.systems.localize`. Those of units have equal times.
 UNIT_TIERS = ("mlvae", "mlvae_perceived", "mlvae_deleted")
 VARIANT = "mlvae_variant"
 #: Fields of a supervision that go unit by unit with its canonical units.

@@ -14,7 +14,7 @@ from mlvae.config import RecipeConfig, System
 from mlvae.data.audio import file_recording
 from mlvae.data.manifests import write_json, write_manifest
 from mlvae.data.units import UnitTable
-from mlvae.em.passes import Passes
+from mlvae.train.loop import Passes
 from tests.data.conftest import load_script
 
 

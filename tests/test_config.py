@@ -7,10 +7,11 @@ import pytest
 
 from mlvae.config import RecipeConfig, System, load_config
 from mlvae.device import num_parameters
-from mlvae.em import Decoding, TrainConfig
 from mlvae.nn import MlVae
 from mlvae.nn.baseline import RewardBaseline
-from mlvae.systems import KINDS, MlVaeSettings
+from mlvae.systems import KINDS
+from mlvae.systems.ml_vae import MlVaeSettings
+from mlvae.train import Decoding, TrainConfig
 
 CONF = Path(__file__).resolve().parents[1] / "recipes" / "audiomnist" / "conf"
 

@@ -5,7 +5,7 @@ from lhotse.supervision import AlignmentItem
 
 from mlvae.plausibility import count_flagged, edge_warnings
 from mlvae.tiers import with_tiers
-from tests.em.tiny import spoken_cuts
+from tests.train.tiny import spoken_cuts
 
 
 def cut_of(units: str, perceived: str):

@@ -11,7 +11,7 @@ from lhotse import CutSet
 
 from benchmarks import correctness
 from mlvae.nn import MlVae
-from tests.em.tiny import NUM_FEATURES, TABLE, dataset, make_cut, tiny_model_config
+from tests.train.tiny import NUM_FEATURES, TABLE, dataset, make_cut, tiny_model_config
 
 # Two units a cut, three frames each; the second of "b" is wrong.
 UNITS = {"a": [(0, 3, False), (3, 6, False)], "b": [(0, 3, False), (3, 6, True)]}

@@ -12,15 +12,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-import mlvae.align
-import mlvae.em.estep
-from mlvae.em.algorithm import Algorithm
-from mlvae.em.epochs import Learner
+import mlvae.systems.align
+import mlvae.train.estep
 from mlvae.nn import NarrowAcousticModel
-from tests.em.tiny import dataset, spoken_cuts
-from tests.em.trainers import CONFIG, Kill, assert_same_files, make_trainer
-from tests.test_align import CONFIG as ALIGN
-from tests.test_align import make_aligner
+from mlvae.train.algorithms import Algorithm, Learner
+from tests.systems.test_align import CONFIG as ALIGN
+from tests.systems.test_align import make_aligner
+from tests.train.tiny import dataset, spoken_cuts
+from tests.train.trainers import CONFIG, Kill, assert_same_files, make_trainer
 
 TWO_MINUTES = 120.0
 #: Ten minutes, and the batch in which the run is killed.
@@ -69,7 +68,7 @@ def one_thread():
 @pytest.mark.parametrize("part", ["epoch of the generator", "search"])
 def test_training_loses_ten_minutes_at_most(tmp_path, monkeypatch, part):
     monkeypatch.setattr(Algorithm, "search_frames", lambda self: 30)
-    functions = [(Learner, "step")] if part != "search" else [(mlvae.em.estep, "answers_of")]
+    functions = [(Learner, "step")] if part != "search" else [(mlvae.train.estep, "answers_of")]
     cuts = spoken_cuts(14)[0], spoken_cuts(3, seed=1)[0]
     config = replace(CONFIG, iterations=1, max_frames=60)
     work = SlowWork(monkeypatch, functions)
@@ -87,7 +86,7 @@ def test_training_loses_ten_minutes_at_most(tmp_path, monkeypatch, part):
 
 def test_the_aligner_loses_ten_minutes_at_most(tmp_path, monkeypatch):
     cuts = spoken_cuts(20)[0]
-    functions = [(NarrowAcousticModel, "middle_frame"), (mlvae.align, "best_columns")]
+    functions = [(NarrowAcousticModel, "middle_frame"), (mlvae.systems.align, "best_columns")]
     work = SlowWork(monkeypatch, functions)
     config = replace(ALIGN, rounds=2, epochs_per_round=1, batch_frames=100, search_frames=200)
 

@@ -12,7 +12,7 @@ from datetime import timedelta
 import pytest
 import torch
 
-from mlvae.em import distributed
+from mlvae.train import distributed
 
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
 

@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import torch
 
-from mlvae.em.checkpoint import TrainingState, load_checkpoint, save_checkpoint
+from mlvae.train.loop import TrainingState, load_checkpoint, save_checkpoint
 
 
 def test_a_state_of_one_process_asks_no_other(tmp_path, monkeypatch):
-    monkeypatch.setattr("mlvae.em.distributed.world_size", lambda: 2)
+    monkeypatch.setattr("mlvae.train.distributed.world_size", lambda: 2)
     asked = []
-    monkeypatch.setattr("mlvae.em.distributed.gather", lambda value: asked.append(value) or [value])
+    monkeypatch.setattr(
+        "mlvae.train.distributed.gather", lambda value: asked.append(value) or [value]
+    )
     module = torch.nn.Linear(2, 2)
     state = TrainingState({"model": module}, {}, {"epoch": 1})
     save_checkpoint(tmp_path / "checkpoint.safetensors", state)

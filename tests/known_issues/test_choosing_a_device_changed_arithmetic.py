@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from mlvae import device
-from mlvae.em import distributed
+from mlvae.train import distributed
 
 
 def is_flushed() -> bool:

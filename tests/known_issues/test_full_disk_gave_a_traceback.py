@@ -23,11 +23,10 @@ from mlvae.corpora.digits.mismatch import build_mismatch_corpus
 from mlvae.data.audio import write_wav
 from mlvae.data.manifests import write_json, write_manifest
 from mlvae.data.units import UnitTable
-from mlvae.em.checkpoint import TrainingState, save_checkpoint, save_model
-from mlvae.em.scalars import ScalarWriter
 from mlvae.report.plots import draw_learning_curves
 from mlvae.report.textgrid import write_textgrid
 from mlvae.stage import stage_folder
+from mlvae.train.loop import ScalarWriter, TrainingState, save_checkpoint, save_model
 from tests.answering import Answering, make_cut
 from tests.data.conftest import (  # noqa: F401
     corpus,

@@ -10,13 +10,14 @@ from dataclasses import replace
 
 import pytest
 
-import mlvae.em.trainer
-from mlvae.baselines import w2v_train
-from mlvae.em.checkpoint import read_metadata
-from tests.baselines.sounds import tone_cuts, write_checkpoint
-from tests.baselines.test_w2v_ctc import CONFIG, train
-from tests.em.tiny import spoken_cuts
-from tests.em.trainers import Kill, kill_at, make_trainer, values
+import mlvae.train.loop
+import mlvae.train.trainer
+from mlvae.systems import w2v_ctc
+from mlvae.train.loop import read_metadata
+from tests.systems.sounds import tone_cuts, write_checkpoint
+from tests.systems.test_w2v_ctc import CONFIG, train
+from tests.train.tiny import spoken_cuts
+from tests.train.trainers import Kill, kill_at, make_trainer, values
 
 
 def make_cuts():
@@ -26,9 +27,9 @@ def make_cuts():
 def test_the_model_is_of_the_iteration_that_is_named(tmp_path, monkeypatch):
     cuts = make_cuts()
     # The second iteration is worse when it is done again.
-    monkeypatch.setattr(mlvae.em.trainer, "corrupted_f1", values(0.1, 0.2, 0.05))
+    monkeypatch.setattr(mlvae.train.trainer, "corrupted_f1", values(0.1, 0.2, 0.05))
     with monkeypatch.context() as patch, pytest.raises(Kill):
-        kill_at(patch, mlvae.em.trainer, "save_checkpoint", 2)
+        kill_at(patch, mlvae.train.loop, "save_checkpoint", 2)
         make_trainer(cuts, tmp_path).fit()
     training = make_trainer(cuts, tmp_path).fit()
     kept = read_metadata(tmp_path / "model.safetensors")["iteration"]
@@ -54,13 +55,15 @@ def tones(tmp_path):
 def test_the_model_of_w2v_is_of_the_epoch_that_is_named(tmp_path, tones, monkeypatch):
     config, folder = replace(CONFIG, epochs=2), tmp_path / "run"
     # The second epoch is worse when it is done again.
-    monkeypatch.setattr(w2v_train.FineTuner, "_valid_loss", values(3.0, 2.0, 4.0))
+    monkeypatch.setattr(w2v_ctc.FineTuner, "_valid_loss", values(3.0, 2.0, 4.0))
     with monkeypatch.context() as patch, pytest.raises(Kill):
-        kill_at(patch, w2v_train, "save_checkpoint", 2)
+        kill_at(patch, mlvae.train.loop, "save_checkpoint", 2)
         train(config, tones, folder, tmp_path)
-    assert read_metadata(folder / "model.safetensors")["epoch"] == 2
+    assert read_metadata(folder / "model.safetensors")["iteration"] == 2
     training = train(config, tones, folder, tmp_path)
-    assert read_metadata(folder / "model.safetensors")["epoch"] == training["best_iteration"] == 2
+    assert (
+        read_metadata(folder / "model.safetensors")["iteration"] == training["best_iteration"] == 2
+    )
 
 
 def test_a_training_of_w2v_whose_model_is_gone_says_what_to_do(tmp_path, tones):

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mlvae.em.targets import items_of_spans, spans_of_tier
 from mlvae.tiers import tier, with_tiers
-from tests.em.tiny import make_cut, unit_spans
+from mlvae.train.targets import items_of_spans, spans_of_tier
+from tests.train.tiny import make_cut, unit_spans
 
 
 @pytest.mark.parametrize("num_frames", [3, 5, 7, 9, 125, 127])

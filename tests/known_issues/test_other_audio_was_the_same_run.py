@@ -11,18 +11,18 @@ import soundfile
 from lhotse import CutSet
 from safetensors.torch import load_file
 
-from mlvae.baselines.w2v_train import FineTuner
 from mlvae.data.audio import write_wav
 from mlvae.data.checks import with_audio_digest
 from mlvae.data.dataset import load_cuts
-from mlvae.em import Trainer
-from mlvae.em.checkpoint import run_identity
-from tests.baselines.sounds import RATE, tone_cuts, write_checkpoint
-from tests.baselines.test_w2v_ctc import CONFIG as W2V
-from tests.baselines.test_w2v_ctc import train
+from mlvae.systems.w2v_ctc import FineTuner
+from mlvae.train import Trainer
+from mlvae.train.loop import run_identity
 from tests.data.small import noise, small_cuts, stage_1, write_corpus
-from tests.em.tiny import spoken_cuts
-from tests.em.trainers import CONFIG, kill_at, make_trainer
+from tests.systems.sounds import RATE, tone_cuts, write_checkpoint
+from tests.systems.test_w2v_ctc import CONFIG as W2V
+from tests.systems.test_w2v_ctc import train
+from tests.train.tiny import spoken_cuts
+from tests.train.trainers import CONFIG, kill_at, make_trainer
 
 ONE = replace(CONFIG, iterations=1)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from lhotse import CutSet
 
-from mlvae.em import Decoding
-from mlvae.localize import localize
+from mlvae.systems.localize import localize
 from mlvae.tiers import tier
-from tests.em.test_estep import BOUNDARY, GivenFeatures, features_of, stand_in
-from tests.em.tiny import CPU, TABLE, make_cut
+from mlvae.train import Decoding
+from tests.train.test_estep import BOUNDARY, GivenFeatures, features_of, stand_in
+from tests.train.tiny import CPU, TABLE, make_cut
 
 
 def test_scores_never_leave_the_range_of_probabilities():

@@ -10,10 +10,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-import mlvae.em.stretches
-from mlvae.em.stretches import locate
+import mlvae.train.stretches
 from mlvae.fsa import Emissions, MlFsaCompiler, best_path
 from mlvae.fsa.search import open_ended, pruned_path
+from mlvae.train.stretches import locate
 
 NUM_UNITS, FRAMES_EACH, SHARP = 5, 8, 15.0
 #: Places of the words that were said otherwise than written.
@@ -58,7 +58,7 @@ def test_an_open_end_is_no_way_out():
 
 @pytest.mark.parametrize("window", [300, 500])
 def test_words_behind_others_than_were_written_are_found_where_they_are(monkeypatch, window):
-    monkeypatch.setattr(mlvae.em.stretches, "WINDOW", window)
+    monkeypatch.setattr(mlvae.train.stretches, "WINDOW", window)
     spoken = Spoken(200)
     words = [[[unit]] for unit in spoken.written]
     times = locate(words, spoken.num_frames, spoken.compiler, spoken.emissions)

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mlvae.em import Trainer
-from tests.em.tiny import spoken_cuts
-from tests.em.trainers import CONFIG, kill_at, make_trainer
+from mlvae.train import Trainer
+from tests.train.tiny import spoken_cuts
+from tests.train.trainers import CONFIG, kill_at, make_trainer
 
 ONE = replace(CONFIG, iterations=1)
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import torch
 
-from mlvae.em.targets import frame_targets
-from tests.em.tiny import unit_spans
+from mlvae.train.targets import frame_targets
+from tests.train.tiny import unit_spans
 
 
 def test_silence_after_the_last_unit():

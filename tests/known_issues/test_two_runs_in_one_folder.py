@@ -156,5 +156,5 @@ def test_of_processes_that_train_together_the_first_alone_locks(tmp_path, monkey
     (tmp_path / "exp").mkdir()
     with folder_lock(tmp_path / "exp", "4 train"):
         assert main(words) == 1
-        monkeypatch.setattr("mlvae.em.distributed.is_main", lambda: False)
+        monkeypatch.setattr("mlvae.train.distributed.is_main", lambda: False)
         assert main(words) == 0

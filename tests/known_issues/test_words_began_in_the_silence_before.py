@@ -9,8 +9,8 @@ import torch
 from lhotse import MonoCut, SupervisionSegment
 from lhotse.supervision import AlignmentItem
 
-from mlvae.localize import _with_words
 from mlvae.score.words import word_hypothesis
+from mlvae.systems.localize import _with_words
 from mlvae.tiers import DELETED, tier, with_tiers, word_spans
 
 # Two words of two units, a silence from 0.2 to 0.5 s, and a third word of two units.

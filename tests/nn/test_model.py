@@ -7,11 +7,11 @@ import torch
 
 from mlvae.config import load_config
 from mlvae.device import num_parameters
-from mlvae.em.losses import boundary_loss, estimator_loss, generator_loss
 from mlvae.nn import MlVae, MlVaeConfig
 from mlvae.nn.layers import frame_mask
-from tests.em.tiny import tiny_model_config
+from mlvae.train.losses import boundary_loss, estimator_loss, generator_loss
 from tests.nn.padding import batch, check_padding
+from tests.train.tiny import tiny_model_config
 
 MODULES = ("boundary", "estimator", "generator")
 CONF = Path(__file__).resolve().parents[2] / "recipes" / "audiomnist" / "conf"

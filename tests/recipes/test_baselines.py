@@ -9,10 +9,10 @@ import torch
 
 from mlvae.data.dataset import load_cuts
 from mlvae.tiers import tier
-from tests.baselines.sounds import write_checkpoint
 from tests.data.conftest import load_script
 from tests.recipes.conftest import Recipe
 from tests.recipes.test_reference import scramble
+from tests.systems.sounds import write_checkpoint
 
 SYSTEMS = ("two-pass-fa", "w2v-ctc")
 

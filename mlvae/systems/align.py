@@ -1,0 +1,615 @@
+"""Forced alignment from a flat start: a narrow model, rounds of training and realigning.
+
+Nothing but features and canonical units is used. The first targets divide each utterance evenly
+among its units and each unit among its states; then a narrow acoustic model is trained on the
+targets, and the best path of the ``single`` topology under it gives new targets.
+
+A recording that is too large to be searched whole (:data:`MAX_CELLS_WHOLE`) is searched in
+stretches; see :mod:`mlvae.train.stretches`. In training this begins with half a minute, as a flat
+start is far off in the middle of a long recording. There it divides what is louder than pauses, and
+from round to round stretches are those of the last alignment and overlap by half of their length,
+so that what was far off can move. When training is over the recording is read from its beginning,
+without regard to what training took it for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import chain
+from pathlib import Path
+
+import k2
+import torch
+import torch.nn.functional as F
+from lhotse import CutSet
+from lhotse.cut import Cut
+from lhotse.supervision import AlignmentItem
+
+from mlvae.bounds import Count, LearningRate, Settings
+from mlvae.data.dataset import UnitDataset, make_sampler
+from mlvae.data.units import UnitTable, canonical_units
+from mlvae.device import num_parameters, seed_everything
+from mlvae.fsa import (
+    MAX_CELLS,
+    Emissions,
+    MlFsaCompiler,
+    UnitSpan,
+    best_columns,
+    best_path,
+)
+from mlvae.nn import NarrowAcousticModel, NarrowAcousticModelConfig
+from mlvae.tiers import has_tier, with_tiers
+from mlvae.train.estep import FoundPaths
+from mlvae.train.loop import (
+    Gathered,
+    Loop,
+    Passes,
+    TrainingState,
+    load_model,
+    run_identity,
+    save_model,
+    text_of,
+    text_tensor,
+)
+from mlvae.train.pronunciations import (
+    canonical_spans,
+    cut_pronunciations,
+    graph_units,
+    positions_of_slots,
+    variant_differs,
+)
+from mlvae.train.stretches import (
+    Answer,
+    Stretch,
+    Wanted,
+    Words,
+    WordTime,
+    answers_of,
+    compile_words,
+    groups,
+    locate,
+    num_slots,
+    searched,
+    stretch_size,
+    times_of_answer,
+    word_times,
+)
+from mlvae.train.targets import items_of_spans
+
+#: Largest search of a whole recording, in cells (arcs x frames): from there on stretches are fast
+MAX_CELLS_WHOLE = MAX_CELLS // 2
+#: The same where it is known roughly where the words lie.
+MAX_CELLS_SURE = MAX_CELLS // 10
+#: Frames of a stretch and of half a seam where the recording was read before, and where an
+#: alignment is only as good as the last round's.
+SURE = (1000, 200)
+UNSURE = (2000, 1000)
+#: How often a recording is searched that could not be read from its beginning.
+SWEEPS = 5
+#: Longest recording that a flat start divides without regard to pauses, and whose first alignments
+#: may differ from that by all of its length.
+FLAT_FRAMES = 3000
+#: Fewest frames of a pause, for the flat start of long recordings.
+PAUSE = 20
+
+
+@dataclass
+class AlignConfig(Settings):
+    """How the aligner is trained.
+
+    Attributes:
+        model: sizes of the narrow acoustic model, with its states a unit.
+        rounds: rounds of training and realigning.
+        epochs_per_round: passes over all frames a round.
+        batch_frames: frames a step; they are drawn from all cuts.
+        learning_rate: of Adam.
+        search_frames: largest batch of the search, in frames with padding.
+    """
+
+    model: NarrowAcousticModelConfig = field(default_factory=NarrowAcousticModelConfig)
+    rounds: Count = 8
+    epochs_per_round: Count = 2
+    batch_frames: Count = 2048
+    learning_rate: LearningRate = 1e-3
+    search_frames: Count = 20000
+
+
+class Aligner:
+    """A narrow acoustic model with its state prior and its search.
+
+    Args:
+        num_features: feature dimension F.
+        num_units: units N.
+        silence: whether silence is optional at edges and between words.
+        config: how to train.
+        device: where to run.
+        max_cells: a recording whose search has more cells is searched in stretches.
+
+    Attributes:
+        passes: what is done of a round of training; afterwards they are free for :meth:`align`.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        num_units: int,
+        silence: bool,
+        config: AlignConfig,
+        device: torch.device,
+        max_cells: int = MAX_CELLS_WHOLE,
+    ) -> None:
+        self.config = config
+        self.max_cells = max_cells
+        self.device = device
+        states = config.model.states_per_unit
+        self.compiler = MlFsaCompiler(
+            num_units, topology="single", states_per_unit=states, silence=silence
+        )
+        self.model = NarrowAcousticModel(num_features, num_units, silence, config.model).to(device)
+        columns = self.compiler.layout.num_posteriors
+        self.model.register_buffer("log_prior", torch.zeros(columns, device=device))
+        self.passes = Passes()
+
+    def train(
+        self, cuts: CutSet, dataset: UnitDataset, seed: int, checkpoint: Path | None = None
+    ) -> dict:
+        """Train from a flat start; return what ``training.json`` says.
+
+        Args:
+            cuts: training cuts with features, each with at least as many frames as states.
+            dataset: gives features and units.
+            seed: of initial weights, order and dropout.
+            checkpoint: file that is written every few minutes and after each round, and that a
+                killed training goes on from; who calls removes it in the end. None: there is none.
+
+        Raises:
+            ValueError: the checkpoint is damaged.
+        """
+        seed_everything(seed)
+        self.model.apply(_reset)
+        cuts = list(cuts)
+        features = [dataset.features(cut) for cut in cuts]
+        units = [dataset.table.ids(cut.supervisions[0].custom["units"], cut.id) for cut in cuts]
+        frames = torch.cat(features)
+        self.model.scale.set(frames.pow(2).mean(0).sqrt())
+        padded, position = _with_margins(features, self.config.model.context)
+        layout = self.compiler.layout
+        silence = layout.num_states if layout.silence else None
+        targets, times = [], {}
+        for cut, matrix, sequence in zip(cuts, features, units):
+            speech = None
+            if self._is_long(cut, dataset.table, FLAT_FRAMES):
+                speech = _speech(matrix, layout.states_per_unit * len(sequence))
+                words = cut_pronunciations(cut, dataset.table)
+                times[cut.id] = _even_times(speech, [len(word[0]) for word in words])
+            targets.append(
+                _flat_start(len(matrix), sequence, layout.states_per_unit, silence, speech)
+            )
+        optimizer = torch.optim.Adam(self.model.parameters(), lr=self.config.learning_rate)
+        setup = {"shape": [frames.shape[1], layout.num_posteriors], "units": dataset.table.symbols}
+        identity = run_identity(asdict(self.config), seed, setup, [cuts])
+        state = TrainingState({"model": self.model}, {"model": optimizer}, {}, passes=self.passes)
+        rounds = self.config.rounds
+        loop = Loop(state, identity, rounds, checkpoint, name="align, round")
+        if "targets" in state.tensors:
+            lengths = [len(target) for target in targets]
+            targets = list(state.tensors["targets"].split(lengths))
+            times = _times_of(state.tensors["times"])
+
+        def step(number: int) -> dict[str, float]:
+            name = f"align, round {number + 1} of {rounds}"
+            target = torch.cat(targets)
+            self._set_prior(target)
+            loss = self._train_round(padded, position, target, optimizer, name)
+            found = self._realign(CutSet.from_cuts(cuts), dataset, times, name)
+            # A long cut without a path keeps what it had.
+            targets[:] = [found.value.get(cut.id, old) for cut, old in zip(cuts, targets)]
+            times.update(found.times)
+            return {"loss": loss, "path_score": found.score / len(target)}
+
+        loop.run(step, tensors=lambda: {"targets": torch.cat(targets), "times": text_tensor(times)})
+        self._set_prior(torch.cat(targets))
+        return {
+            "num_params": num_parameters(self.model),
+            "training_seconds": round(loop.seconds, 1),
+            "path_scores": [scalars["path_score"] for scalars in loop.history],
+        }
+
+    def align(
+        self, cuts: CutSet, dataset: UnitDataset, passes: Passes | None = None
+    ) -> tuple[CutSet, list[str]]:
+        """Add the tier ``fa``; item scores are mean log scores a frame.
+
+        It has one item a canonical unit. A cut that was found to be spoken in other pronunciations
+        than the canonical ones also has ``fa_variant``, see :mod:`mlvae.train.pronunciations`.
+
+        Args:
+            cuts: cuts with features and canonical units. A long one that has the tier already is
+                searched where that has its words, roughly; another one is read from its beginning.
+            dataset: gives features and units.
+            passes: what an earlier run has done; None: nothing.
+
+        Returns:
+            The cuts with the tier, in their order, and the ids of those too short for their states.
+        """
+        paths = FoundPaths()
+        long = self._long(cuts, dataset.table)
+        for batch in self._left(cuts, long, passes or Passes(), paths, "align"):
+            if batch[0].id in long:
+                answer = self._read(batch[0], dataset)
+                paths.value[batch[0].id] = [] if answer is None else answer.spans
+            else:
+                graphs, emissions = self._scores(batch, dataset)
+                paths.value.update(zip(emissions.names, best_path(graphs, emissions)))
+        found = paths.value
+        aligned, short = [], []
+        for cut in cuts:
+            spans = found[cut.id]
+            if not spans:
+                short.append(cut.id)
+                continue
+            places = positions_of_slots(cut, dataset.table)
+            tiers = {"fa": spans}
+            if places is not None:
+                units = dataset.table.ids(canonical_units(cut), cut.id)
+                tiers["fa"] = canonical_spans(spans, places, units)
+                if variant_differs(spans, places, units):
+                    tiers["fa_variant"] = spans
+            aligned.append(
+                with_tiers(
+                    cut,
+                    {name: _items(cut, found, dataset.table) for name, found in tiers.items()},
+                )
+            )
+        return CutSet.from_cuts(aligned), short
+
+    def save(self, path: Path) -> None:
+        """Write weights, scale and prior."""
+        save_model(path, self.model, {"config": asdict(self.config)})
+
+    def load(self, path: Path) -> None:
+        """Read what :meth:`save` wrote; ValueError names a file that does not fit."""
+        load_model(path, self.model)
+
+    def _train_round(self, padded, position, target, optimizer, description: str) -> float:
+        self.model.train()
+        width = 2 * self.config.model.context + 1
+        offsets = torch.arange(width) - self.config.model.context
+        epoch = _Epoch()
+        for _ in range(self.config.epochs_per_round):
+            epoch = _Epoch()
+            batches = self.passes.over(
+                epoch.batches(len(position), self.config.batch_frames),
+                epoch,
+                description,
+                "frame",
+                len(position),
+                len,
+            )
+            for index in batches:
+                windows = padded[position[index].unsqueeze(1) + offsets].to(self.device)
+                log_probs = self.model.middle_frame(windows)
+                loss = F.nll_loss(log_probs, target[index].to(self.device))
+                optimizer.zero_grad(set_to_none=True)
+                loss.backward()
+                optimizer.step()
+                epoch.total += float(loss.detach()) * len(index)
+        return epoch.total / max(len(position), 1)
+
+    def _realign(
+        self, cuts: CutSet, dataset: UnitDataset, times: dict[str, list[WordTime]], name: str
+    ) -> _States:
+        """The states of all frames by a new search; none of a long cut without a path.
+
+        Args:
+            cuts: training cuts.
+            dataset: gives features and units.
+            times: of the words of long cuts up to now, by cut id.
+            name: of the round.
+        """
+        states = _States()
+        long = self._long(cuts, dataset.table, FLAT_FRAMES)
+        for batch in self._left(cuts, long, self.passes, states, f"{name}, search"):
+            if batch[0].id in long:
+                cut, wanted = batch[0], Wanted(columns=True)
+                answer = self._search_long(cut, dataset, times[cut.id], *UNSURE, wanted)
+                if answer is not None:
+                    states.score += sum(span.score for span in answer.spans)
+                    states.value[cut.id] = answer.columns
+                    states.times[cut.id] = times_of_answer(answer)
+                continue
+            graphs, emissions = self._scores(batch, dataset)
+            states.score += sum(
+                span.score for spans in best_path(graphs, emissions) for span in spans
+            )
+            found = best_columns(graphs, emissions)
+            for cut_id, row, length in zip(emissions.names, found, emissions.num_frames.tolist()):
+                states.value[cut_id] = row[:length]
+        return states
+
+    def _cells(self, words: Words, num_frames: int) -> int:
+        """About the cells of a whole search."""
+        arcs = sum(map(num_slots, words)) * (2 * self.compiler.layout.states_per_unit + 1)
+        return arcs * (num_frames + 1)
+
+    def _is_long(self, cut: Cut, table: UnitTable, most_frames: float = math.inf) -> bool:
+        """Whether a cut is searched in stretches."""
+        if cut.num_frames > most_frames:
+            return True
+        most = min(self.max_cells, MAX_CELLS_SURE) if has_tier(cut, "fa") else self.max_cells
+        return self._cells(cut_pronunciations(cut, table), cut.num_frames) > most
+
+    def _long(
+        self, cuts: CutSet, table: UnitTable, most_frames: float = math.inf
+    ) -> dict[str, Cut]:
+        """The cuts that are searched in stretches, by id."""
+        return {cut.id: cut for cut in cuts if self._is_long(cut, table, most_frames)}
+
+    def _read(self, cut: Cut, dataset: UnitDataset) -> Answer | None:
+        """The alignment of a long cut; None where it has no path."""
+        if has_tier(cut, "fa"):
+            times = word_times(cut, dataset.table)
+            return self._search_long(cut, dataset, times, *SURE, Wanted())
+        words = cut_pronunciations(cut, dataset.table)
+        features = dataset.features(cut)
+
+        def emissions_of(begin: int, end: int, rate: float) -> Emissions:
+            starts = torch.tensor([1 - rate, rate]).log().expand(1, end - begin, 2)
+            return self.score(features, [(begin, end)], [cut.id], starts)
+
+        self.model.eval()
+        times = locate(words, len(features), self.compiler, emissions_of)
+        if times is not None:
+            return self._search_long(cut, dataset, times, *SURE, Wanted())
+        states = self.compiler.layout.states_per_unit
+        canonical = [len(word[0]) for word in words]
+        times = _even_times(_speech(features, states * sum(canonical)), canonical)
+        answer = None
+        for _ in range(SWEEPS):
+            found = self._search_long(cut, dataset, times, *UNSURE, Wanted())
+            if found is None:
+                break
+            answer, times = found, times_of_answer(found)
+        return answer
+
+    def _search_long(
+        self,
+        cut: Cut,
+        dataset: UnitDataset,
+        times: Sequence[WordTime],
+        most: int,
+        margin: int,
+        wanted: Wanted,
+    ) -> Answer | None:
+        """Search a long cut in stretches of ``most`` frames at most; see there."""
+        words, features = cut_pronunciations(cut, dataset.table), dataset.features(cut)
+        size = stretch_size(self._cells(words, len(features)), len(features), self.max_cells, most)
+
+        def search(stretches: Sequence[Stretch]) -> list[Answer]:
+            answers = []
+            for some in groups(stretches, self.config.search_frames):
+                frames = [(stretch.begin, stretch.end) for stretch in some]
+                names = [f"{cut.id} [frames {begin} to {end}]" for begin, end in frames]
+                emissions = self.score(features, frames, names)
+                graphs = compile_words(
+                    self.compiler, [words[one.first_word : one.end_word] for one in some]
+                )
+                answers += answers_of(graphs, emissions, wanted)
+            return answers
+
+        self.model.eval()
+        return searched(words, times, len(features), search, size, min(margin, size // 2))
+
+    def score(
+        self,
+        features: torch.Tensor,
+        frames: Sequence[tuple[int, int]],
+        names: Sequence[str],
+        log_boundary: torch.Tensor | None = None,
+    ) -> Emissions:
+        """Scores of parts of a recording; the model sees its few frames of context beyond them."""
+        context = self.config.model.context
+        found = []
+        with torch.no_grad():
+            for begin, end in frames:
+                first = max(begin - context, 0)
+                seen = features[first : end + context].unsqueeze(0).to(self.device)
+                found.append(self.model(seen)[0, begin - first : end - first])
+            return self.compiler.emissions(
+                torch.nn.utils.rnn.pad_sequence(found, batch_first=True),
+                torch.tensor([end - begin for begin, end in frames]),
+                log_prior=self.model.log_prior,
+                log_boundary=None if log_boundary is None else log_boundary.to(self.device),
+                names=names,
+            )
+
+    def _left(
+        self,
+        cuts: CutSet,
+        long: dict[str, Cut],
+        passes: Passes,
+        gathered: Gathered,
+        description: str,
+    ) -> Iterator[CutSet]:
+        """Batches of cuts that a pass has not searched yet; each long one is a batch of its own."""
+        short = CutSet.from_cuts(cut for cut in cuts if cut.id not in long)
+        sampler = make_sampler(short, self.config.search_frames, shuffle=False) if short else ()
+        batches = chain(sampler, (CutSet.from_cuts([cut]) for cut in long.values()))
+        total = sum(cut.num_frames for cut in cuts)
+        return passes.over(batches, gathered, description, "frame", total, _num_frames)
+
+    def _scores(self, cuts: CutSet, dataset: UnitDataset) -> tuple[k2.Fsa, Emissions]:
+        """Graphs and scores of a batch of cuts that are searched whole."""
+        self.model.eval()
+        batch = dataset[cuts]
+        with torch.no_grad():
+            log_probs = self.model(batch["features"].to(self.device))
+            emissions = self.compiler.emissions(
+                log_probs,
+                batch["num_frames"],
+                log_prior=self.model.log_prior,
+                names=batch["cut_ids"],
+            )
+        units = graph_units(cuts, dataset.table)
+        return self.compiler.compile(units, names=batch["cut_ids"]), emissions
+
+    def _set_prior(self, target: torch.Tensor) -> None:
+        counts = torch.bincount(target, minlength=len(self.model.log_prior)).double() + 1.0
+        self.model.log_prior.copy_((counts / counts.sum()).log())
+
+
+def _items(cut: Cut, spans: Sequence[UnitSpan], table: UnitTable) -> list[AlignmentItem]:
+    """The units of an alignment with their mean scores a frame."""
+    units = [span for span in spans if span.kind == "unit"]
+    scores = [span.score / max(span.end - span.start, 1) for span in units]
+    return items_of_spans(cut, units, table.units(span.unit for span in units), scores)
+
+
+class _Epoch(Gathered):
+    """An epoch over frames: the sum of its losses, and what its order was drawn from."""
+
+    def __init__(self) -> None:
+        self.total = 0.0
+        self.drawn_from: torch.Tensor | None = None
+
+    def batches(self, num_frames: int, size: int) -> Iterator[torch.Tensor]:
+        """All frames in the order of this epoch, ``size`` by ``size``."""
+        if self.drawn_from is None:
+            self.drawn_from = torch.get_rng_state()
+            order = torch.randperm(num_frames)
+        else:  # an earlier run has drawn it; its generator is further by now
+            with torch.random.fork_rng(devices=[]):
+                torch.set_rng_state(self.drawn_from)
+                order = torch.randperm(num_frames)
+        yield from order.split(size)
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The sum, and the state of the random generator before the order was drawn."""
+        total = torch.tensor(self.total, dtype=torch.float64)
+        return {"total": total, "drawn_from": self.drawn_from}
+
+    def restore(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Take over what a checkpoint has."""
+        self.total = float(tensors["total"])
+        self.drawn_from = tensors["drawn_from"]
+
+
+class _States(Gathered):
+    """What a search has found: the score of all paths, and by cut the state of each frame.
+
+    Attributes:
+        times: where words lie, of long cuts.
+    """
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.score = 0.0
+        self.times: dict[str, list[WordTime]] = {}
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The score, the names of the cuts, their lengths and their states in one row."""
+        return {
+            "score": torch.tensor(self.score, dtype=torch.float64),
+            "names": text_tensor(list(self.value)),
+            "lengths": torch.tensor([len(states) for states in self.value.values()]),
+            "states": torch.cat([torch.zeros(0, dtype=torch.int64), *self.value.values()]),
+            "times": text_tensor(self.times),
+        }
+
+    def restore(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Take over what a checkpoint has."""
+        self.score = float(tensors["score"])
+        states = tensors["states"].split(tensors["lengths"].tolist())
+        self.value = dict(zip(text_of(tensors["names"]), states))
+        self.times = _times_of(tensors["times"])
+
+
+def _times_of(tensor: torch.Tensor) -> dict[str, list[WordTime]]:
+    """Where words lie by cut id, from a checkpoint."""
+    return {name: [WordTime(*time) for time in times] for name, times in text_of(tensor).items()}
+
+
+def _num_frames(cuts: CutSet) -> int:
+    return sum(cut.num_frames for cut in cuts)
+
+
+def _reset(module: torch.nn.Module) -> None:
+    if hasattr(module, "reset_parameters"):
+        module.reset_parameters()
+
+
+def _with_margins(features: list[torch.Tensor], context: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """All frames in one matrix with ``context`` zero rows around each cut, and where frames lie."""
+    margin = features[0].new_zeros(context, features[0].shape[1])
+    rows: list[torch.Tensor] = [margin]
+    position = []
+    begin = context
+    for matrix in features:
+        rows += [matrix, margin]
+        position.append(torch.arange(begin, begin + len(matrix)))
+        begin += len(matrix) + context
+    return torch.cat(rows), torch.cat(position)
+
+
+def _flat_start(
+    num_frames: int,
+    units: list[int],
+    states: int,
+    silence: int | None = None,
+    speech: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """States of an utterance that is divided evenly, int64 (num_frames,).
+
+    With ``silence``, the column of silence, the utterance begins and ends with a share of it. With
+    ``speech``, bool (num_frames,), the frames for which it is true are divided, and the others are
+    silence, or belong to what was before them where there is no ``silence``.
+    """
+    columns = (torch.tensor(units).unsqueeze(1) * states + torch.arange(states)).flatten()
+    if speech is not None:
+        found = columns[_shares(speech, len(columns))]
+        return found if silence is None else found.masked_fill(~speech, silence)
+    if silence is not None:
+        edge = torch.full((states,), silence)
+        columns = torch.cat([edge, columns, edge])
+    return columns[torch.arange(num_frames) * len(columns) // num_frames]
+
+
+def _shares(speech: torch.Tensor, count: int) -> torch.Tensor:
+    """int64 (num_frames,): in which of ``count`` equal parts of the speech each frame lies."""
+    before = (speech.long().cumsum(0) - 1).clamp(min=0)
+    return before * count // int(speech.sum())
+
+
+def _speech(features: torch.Tensor, fewest: int) -> torch.Tensor:
+    """Which frames are no pause, bool (num_frames,): a guess from log energies.
+
+    Args:
+        features: (num_frames, F), log mel energies of some scale.
+        fewest: states of the utterance; with hardly more frames of speech all of them count.
+    """
+    energy = features.mean(1)
+    low, high = (torch.quantile(energy[:: max(1, len(energy) // 100_000)], q) for q in (0.1, 0.9))
+    loud = (energy > low + 0.35 * (high - low)).float()
+    # A frame is in a pause where all around it are quiet.
+    width = PAUSE // 2 * 2 + 1
+    padded = F.pad(loud, (width // 2, width // 2))
+    speech = F.max_pool1d(padded.view(1, 1, -1), width, 1).view(-1) > 0
+    enough = int(speech.sum()) > 2 * fewest
+    return speech if enough else torch.ones(len(features), dtype=torch.bool)
+
+
+def _even_times(speech: torch.Tensor, num_units: Sequence[int]) -> list[WordTime]:
+    """Where words lie that share the speech by their units."""
+    first = torch.tensor([0, *num_units]).cumsum(0)
+    share = _shares(speech, int(first[-1]))
+    starts = torch.searchsorted(share, first[:-1]).tolist()
+    # The last frame of speech before the next word starts.
+    spoken = speech.nonzero().flatten()
+    ends = [*starts[1:], len(speech)]
+    last = spoken[(torch.searchsorted(spoken, torch.tensor(ends)) - 1).clamp(min=0)].tolist()
+    return [
+        WordTime(start, min(max(final + 1, start + 1), end), 0.0)
+        for start, end, final in zip(starts, ends, last)
+    ]

@@ -1,0 +1,102 @@
+"""What every kind of system has in common: what it goes by, and how it is trained and read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from lhotse import CutSet
+
+from mlvae.bounds import Settings
+from mlvae.data.dataset import UnitDataset
+from mlvae.data.units import UnitTable
+from mlvae.train.loop import Passes
+
+if TYPE_CHECKING:
+    from mlvae.config import RecipeConfig
+
+
+@dataclass
+class NoSettings(Settings):
+    """Of a kind that has nothing of its own to be told."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What training or loading a system goes by.
+
+    Attributes:
+        name: of the system, as the configuration declares it.
+        config: of the recipe.
+        dataset: gives features and units.
+        device: where to run.
+        seed: of everything random.
+        folder: of the system; that of the aligner, ``fa``, lies beside it.
+    """
+
+    name: str
+    config: RecipeConfig
+    dataset: UnitDataset
+    device: torch.device
+    seed: int
+    folder: Path
+
+    @property
+    def table(self) -> UnitTable:
+        """Symbols and ids of the units."""
+        return self.dataset.table
+
+    @property
+    def settings(self) -> Any:
+        """The system's settings, of its kind's type."""
+        return self.config.systems[self.name].settings
+
+
+#: Adds the tiers of a system to cuts; also gives the ids of those without an answer. The keyword
+#: ``passes`` may say what an earlier run has done.
+Localizer = Callable[..., "tuple[CutSet, list[str]]"]
+
+
+class TrainedSystem(Protocol):
+    """A system that is ready to answer."""
+
+    def localize(self, cuts: CutSet, passes: Passes | None = None) -> tuple[CutSet, list[str]]:
+        """Add the tiers of the system.
+
+        Args:
+            cuts: cuts with audio, features and canonical units.
+            passes: what an earlier run has done; None: nothing.
+
+        Returns:
+            The cuts with the tiers, in their order, and the ids of those without an answer.
+        """
+
+
+@dataclass(frozen=True)
+class SystemKind:
+    """How systems of a kind are trained and answer.
+
+    Attributes:
+        settings: type of what the configuration may say of one.
+        train: trains one on training and held-out cuts, which have the tier ``fa``; returns what
+            ``training.json`` says, with the key ``unavailable`` and the reason where it cannot be
+            trained. None where stage 3 has done everything.
+        load: reads a trained one for some cuts, whose dimension counts; None where it is
+            unavailable. Raises ValueError where it is not trained, or otherwise; names the file.
+        together: whether the processes of a run all call ``train``; otherwise the first alone does.
+        required: sections that the configuration must say of one that is trained, as their
+            defaults are the paper's 24 M parameters, which nobody wants by mistake.
+        spans: the tier with the answer's spans.
+        perceived: the tier with what was perceived, or None where nothing is flagged.
+    """
+
+    settings: type[Settings]
+    train: Callable[[Setup, CutSet, CutSet], dict] | None = None
+    load: Callable[[Setup, CutSet], TrainedSystem | None] | None = None
+    together: bool = False
+    required: tuple[str, ...] = ()
+    spans: str = "mlvae"
+    perceived: str | None = "mlvae_perceived"

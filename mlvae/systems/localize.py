@@ -1,0 +1,340 @@
+"""Localisation: from a trained ML-VAE to tiers that say where each unit lies and if it is wrong.
+
+Tiers that are added to a cut; those of units have one item per canonical unit, of equal times:
+
+==================  ==================  ==========================================================
+tier                symbol              score
+==================  ==================  ==========================================================
+``mlvae``           canonical unit      P(mispronounced or deleted) over all paths
+``mlvae_perceived`` perceived unit      the same
+``mlvae_deleted``   canonical unit      P(deleted) over all paths; the tier is there where the
+                                        acceptor has deletions
+``mlvae_word``      canonical word      P(any of its units mispronounced or deleted) over all
+                                        paths; the tier is there where the cut has words, see
+                                        :func:`mlvae.tiers.units_of_words`; where words lie,
+                                        :func:`mlvae.tiers.word_spans` says
+``mlvae_variant``   perceived unit      (none) the sounds of the best path, where it went through
+                                        other pronunciations than the canonical ones; without
+                                        deletions
+==================  ==================  ==========================================================
+
+A unit that was left out has no length, or the one that an aligner gives it: what was perceived is
+aligned once more for better boundaries, by a model that sees little context; see
+:func:`refine_boundaries`. How canonical units come by what was found in another pronunciation,
+:mod:`mlvae.train.pronunciations` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from lhotse import CutSet
+from lhotse.cut import Cut
+from lhotse.supervision import AlignmentItem
+
+from mlvae.data.dataset import UnitDataset
+from mlvae.data.units import UnitTable, canonical_units
+from mlvae.fsa import MAX_CELLS, UnitSpan
+from mlvae.nn import MlVae
+from mlvae.systems.align import Aligner
+from mlvae.tiers import (
+    DELETED,
+    UNIT_TIERS,
+    UNKNOWN,
+    VARIANT,
+    has_tier,
+    tier,
+    units_of_words,
+    with_tiers,
+    with_units,
+    word_spans,
+)
+from mlvae.train.estep import Decoding, EStep, search_compiler
+from mlvae.train.loop import Gathered, Passes
+from mlvae.train.pronunciations import (
+    by_position,
+    canonical_spans,
+    positions_of_slots,
+    variant_differs,
+)
+from mlvae.train.stretches import Wanted
+from mlvae.train.targets import items_of_spans
+
+
+def localize(
+    model: MlVae,
+    cuts: CutSet,
+    dataset: UnitDataset,
+    decoding: Decoding,
+    device: torch.device,
+    topology: str = "ml",
+    boundary_aligner: Aligner | None = None,
+    max_frames: int = 8000,
+    passes: Passes | None = None,
+    max_cells: int = MAX_CELLS,
+) -> tuple[CutSet, list[str]]:
+    """Add the tiers that the head of this module lists.
+
+    What was perceived differs from the canonical unit where the best path says "mispronounced".
+
+    Args:
+        model: trained.
+        cuts: cuts with features and canonical units.
+        dataset: gives features and units.
+        decoding: how posteriors become scores.
+        device: where to run.
+        topology: acceptor to search.
+        boundary_aligner: aligns the perceived units once more, for better boundaries; None: the
+            boundaries of the best path.
+        max_frames: largest batch, in frames with padding.
+        passes: what an earlier run has done; None: nothing.
+        max_cells: largest search, in cells (arcs x frames); a cut that is larger is searched in
+            stretches, see :mod:`mlvae.train.stretches`.
+
+    Returns:
+        The cuts with the tiers, in their order, and the ids of those too short for their units (or,
+        if they are long, that could not be aligned).
+
+    Raises:
+        ValueError: a cut's words do not fit its units; names the cut.
+    """
+    table = dataset.table
+    words = {cut.id: units_of_words(cut) for cut in cuts}
+    by_id = {cut.id: cut for cut in cuts}
+    passes = passes or Passes()
+    # By cut its tiers, P(mispronounced) of its words, and the canonical unit of each sound.
+    answers = Gathered({})
+    compiler = search_compiler(model, topology, decoding)
+    search = EStep(compiler, cuts, dataset, max_frames, max_cells=max_cells)
+    wanted = Wanted(posteriors=True, words=True)
+    left = search.left(passes, answers, "localize")
+    for name, answer in search.answers(model, decoding, device, wanted, batches=left):
+        spans, unit = answer.spans, answer.posteriors
+        if not spans:
+            continue
+        cut, wrong, deleted = by_id[name], unit.mispronounced + unit.deleted, unit.deleted
+        sounds = None
+        places = positions_of_slots(cut, table)
+        if places is not None:
+            units_of_cut = table.ids(canonical_units(cut), cut.id)
+            if variant_differs(spans, places, units_of_cut):
+                cut = _with_variant(cut, spans, table)
+                sounds = _units_of_sounds(spans, places)
+            spans = canonical_spans(spans, places, units_of_cut)
+            wrong, deleted = (by_position(p, places, len(spans)) for p in (wrong, deleted))
+        # A sum over many paths may exceed 1 in the last digits.
+        wrong, deleted = wrong.clamp(max=1.0), deleted.clamp(max=1.0)
+        cut = _with_units(cut, spans, wrong, deleted if answer.can_skip else None, table)
+        tiers = {t: tier(cut, t) for t in (*UNIT_TIERS, VARIANT) if has_tier(cut, t)}
+        of_words = (wrong if answer.words is None else answer.words).tolist()
+        answers.value[name] = tiers, of_words, sounds
+    found = []
+    for cut in (cut for cut in cuts if cut.id in answers.value):
+        tiers = answers.value[cut.id][0]
+        items = {t: [AlignmentItem(*item) for item in tiers[t]] for t in tiers}
+        found.append(with_tiers(cut, items))
+    if boundary_aligner is not None:
+        sounds = {cut.id: answers.value[cut.id][2] for cut in found}
+        found = refine_boundaries(found, dataset.table, boundary_aligner, sounds, passes)
+    found = [
+        cut if words[cut.id] is None else _with_words(cut, words[cut.id], answers.value[cut.id][1])
+        for cut in found
+    ]
+    return CutSet.from_cuts(found), [cut.id for cut in cuts if cut.id not in answers.value]
+
+
+def _with_variant(cut: Cut, spans: Sequence[UnitSpan], table: UnitTable) -> Cut:
+    """Add the tier of all sounds of a path."""
+    sounds = [span for span in spans if span.kind == "unit" and not is_deleted(span)]
+    symbols = [perceived_symbol(span, table) for span in sounds]
+    return with_tiers(cut, {VARIANT: items_of_spans(cut, sounds, symbols, [None] * len(sounds))})
+
+
+def _units_of_sounds(spans: Sequence[UnitSpan], places: Sequence[int]) -> list[int | None]:
+    """The canonical unit of each sound of a path and of each unit that it leaves out, in order.
+
+    A sound of no canonical unit has None; what is left out and is none is no sound at all.
+    """
+    units = [(span, places[span.slot]) for span in spans if span.kind == "unit"]
+    return [
+        None if place < 0 else place for span, place in units if place >= 0 or not is_deleted(span)
+    ]
+
+
+def _with_units(
+    cut: Cut,
+    spans: Sequence[UnitSpan],
+    wrong: torch.Tensor,
+    deleted: torch.Tensor | None,
+    table: UnitTable,
+) -> Cut:
+    """Add the tiers of units; ``wrong`` and ``deleted`` are by ``slot`` of the spans."""
+    units = [span for span in spans if span.kind == "unit"]
+    slots = [span.slot for span in units]
+    canonical = table.units(span.unit for span in units)
+    perceived = [perceived_symbol(span, table) for span in units]
+    scores = wrong[slots].tolist()
+    tiers = {
+        "mlvae": items_of_spans(cut, units, canonical, scores),
+        "mlvae_perceived": items_of_spans(cut, units, perceived, scores),
+    }
+    if deleted is not None:
+        tiers["mlvae_deleted"] = items_of_spans(cut, units, canonical, deleted[slots].tolist())
+    return with_tiers(cut, tiers)
+
+
+def _with_words(cut: Cut, word_of: Sequence[int], wrong: Sequence[float]) -> Cut:
+    """Add the tier of words; ``wrong`` is by word."""
+    spans = word_spans(tier(cut, "mlvae"), word_of)
+    words = cut.supervisions[0].custom["words"]
+    items = [
+        AlignmentItem(symbol, *span, score) for symbol, span, score in zip(words, spans, wrong)
+    ]
+    return with_tiers(cut, {"mlvae_word": items})
+
+
+def perceived_symbol(span: UnitSpan, table: UnitTable) -> str:
+    """What was perceived in a unit's span, as ``mlvae_perceived`` says it."""
+    if is_deleted(span):
+        return DELETED
+    return UNKNOWN if span.perceived < 0 else table.symbols[span.perceived]
+
+
+def is_deleted(span: UnitSpan) -> bool:
+    """Whether nothing was perceived of a unit.
+
+    A unit that the spoken pronunciation does not have has no length either, and is right.
+    """
+    return span.is_deletion and span.perceived < 0
+
+
+def refine_boundaries(
+    cuts: Sequence[Cut],
+    table: UnitTable,
+    aligner: Aligner,
+    units_of_sounds: Mapping[str, Sequence[int | None] | None] | None = None,
+    passes: Passes | None = None,
+) -> list[Cut]:
+    """Give the units of ``mlvae`` the times that a forced alignment of what was perceived has.
+
+    A unit that was left out is aligned too, as the canonical one: it gets the shortest time that
+    the aligner has for it, where in the text it should have been, as annotators mark it who start
+    from an alignment of the text.
+
+    Cuts with an unknown perceived unit stay as they are, and so do those that are too short for the
+    aligner. A unit without a counterpart in the pronunciation that was found lies without length at
+    the end of the one before it, as before.
+
+    Args:
+        cuts: with the tiers ``mlvae`` and ``mlvae_perceived``.
+        table: ids of the units.
+        aligner: a trained one.
+        units_of_sounds: of each cut that has the tier ``mlvae_variant``, by its id: which canonical
+            unit each sound of that tier is, None for a sound of none, with the units that were left
+            out in between, in order.
+        passes: what an earlier run has done; None: nothing.
+
+    Raises:
+        ValueError: ``units_of_sounds`` does not fit the tiers of a cut; names it.
+    """
+    known = units_of_sounds or {}
+    sounds = {cut.id: _sounds(cut, known.get(cut.id)) for cut in cuts}
+    perceived = [
+        _with_sounds(cut, sounds[cut.id])
+        for cut in cuts
+        if any(not sound.deleted for sound in sounds[cut.id])
+        and all(sound.symbol in table for sound in sounds[cut.id])
+    ]
+    if not perceived:
+        return list(cuts)
+    aligned, _ = aligner.align(CutSet.from_cuts(perceived), UnitDataset(table), passes)
+    times = {cut.id: tier(cut, "fa") for cut in aligned}
+    return [_moved(cut, sounds[cut.id], times[cut.id]) if cut.id in times else cut for cut in cuts]
+
+
+@dataclass(frozen=True)
+class _Sound:
+    """What is aligned for better boundaries.
+
+    Attributes:
+        symbol: what was perceived; the canonical one of a unit that was left out.
+        start: where it lies up to now, in seconds.
+        duration: the same.
+        unit: which of the cut's canonical units it is; None where it is none.
+        deleted: whether nothing was perceived of it.
+    """
+
+    symbol: str
+    start: float
+    duration: float
+    unit: int | None
+    deleted: bool
+
+
+def _sounds(cut: Cut, units: Sequence[int | None] | None) -> list[_Sound]:
+    """What was perceived or left out, in order; ``units`` as in :func:`refine_boundaries`."""
+    of_units = []
+    for number, (unit, perceived) in enumerate(
+        zip(tier(cut, "mlvae"), tier(cut, "mlvae_perceived"))
+    ):
+        deleted = perceived.symbol == DELETED
+        symbol = unit.symbol if deleted else perceived.symbol
+        of_units.append(_Sound(symbol, unit.start, unit.duration, number, deleted))
+    if not has_tier(cut, VARIANT):
+        return of_units
+    deleted = [number is not None and of_units[number].deleted for number in units or ()]
+    spoken = tier(cut, VARIANT)
+    if len(spoken) != deleted.count(False):
+        raise ValueError(
+            f"{cut.id}: {len(spoken)} sounds in {VARIANT}, units are known of "
+            f"{deleted.count(False)}"
+        )
+    items = iter(spoken)
+    return [
+        of_units[number] if skipped else _sound_of(next(items), number)
+        for number, skipped in zip(units or (), deleted)
+    ]
+
+
+def _sound_of(item: AlignmentItem, unit: int | None) -> _Sound:
+    return _Sound(item.symbol, item.start, item.duration, unit, False)
+
+
+def _with_sounds(cut: Cut, sounds: Sequence[_Sound]) -> Cut:
+    """A copy whose canonical units are the sounds, in their words; ``fa`` is where they lie."""
+    word_of = units_of_words(cut)
+    words = None
+    if word_of is not None:
+        # A sound of no canonical unit goes with what was before it.
+        words, last = [], 0
+        for sound in sounds:
+            last = last if sound.unit is None else word_of[sound.unit]
+            words.append(last)
+    copy = with_units(cut, [sound.symbol for sound in sounds], words)
+    items = [AlignmentItem(sound.symbol, sound.start, sound.duration) for sound in sounds]
+    return with_tiers(copy, {"fa": items})
+
+
+def _moved(cut: Cut, sounds: Sequence[_Sound], times: Sequence[AlignmentItem]) -> Cut:
+    """A cut whose units have the times of their sounds; one without has no length."""
+    of_unit = {sound.unit: time for sound, time in zip(sounds, times)}
+    places: list[tuple[float, float]] = []
+    last = times[0].start
+    for number in range(len(tier(cut, "mlvae"))):
+        time = of_unit.get(number)
+        places.append((last, 0.0) if time is None else (time.start, time.duration))
+        last = last if time is None else time.end
+    moved = {name: _at(tier(cut, name), places) for name in UNIT_TIERS if has_tier(cut, name)}
+    if has_tier(cut, VARIANT):
+        spoken = [time for sound, time in zip(sounds, times) if not sound.deleted]
+        moved[VARIANT] = _at(tier(cut, VARIANT), [(time.start, time.duration) for time in spoken])
+    return with_tiers(cut, moved)
+
+
+def _at(
+    items: Sequence[AlignmentItem], places: Sequence[tuple[float, float]]
+) -> list[AlignmentItem]:
+    """Items with other starts and durations."""
+    return [AlignmentItem(item.symbol, *place, item.score) for item, place in zip(items, places)]

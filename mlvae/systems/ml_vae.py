@@ -1,0 +1,262 @@
+"""ML-VAE from training to answers: the networks, the scale, and the aligner of its boundaries."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+from lhotse import CutSet
+
+from mlvae.bounds import Settings
+from mlvae.data.dataset import UnitDataset
+from mlvae.device import num_parameters, seed_everything
+from mlvae.made import remove_made
+from mlvae.nn import MlVae, MlVaeConfig
+from mlvae.plausibility import edge_warnings
+from mlvae.stage import log
+from mlvae.systems.align import Aligner
+from mlvae.systems.base import Setup
+from mlvae.systems.localize import localize
+from mlvae.tiers import with_units
+from mlvae.train import Decoding, EStep, TrainConfig, Trainer, distributed
+from mlvae.train.estep import search_compiler
+from mlvae.train.loop import Passes, keep_passes, load_model, save_model, weights_digest
+from mlvae.train.selection import CalibrationConfig, choose_scale
+
+
+@dataclass
+class MlVaeSettings(Settings):
+    """What a system of kind ``ml_vae`` is told.
+
+    Attributes:
+        model: sizes of the networks.
+        train: training, and the acceptor that is searched.
+        calibration: how the acoustic scale is chosen after training.
+        boundaries: whose boundaries units get: the best ``path``'s, or those of an ``aligner``, a
+            narrow model that aligns what was perceived once more.
+    """
+
+    model: MlVaeConfig = field(default_factory=MlVaeConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
+    boundaries: Literal["path", "aligner"] = "path"
+
+
+@dataclass
+class TrainedMlVae:
+    """A trained system of kind ``ml_vae``.
+
+    Attributes:
+        model: the networks.
+        topology: the acceptor that is searched.
+        decoding: how posteriors become scores.
+        boundary_aligner: aligns what was perceived; None where it is not aligned once more.
+        dataset: gives features and units.
+        device: where to run.
+    """
+
+    model: MlVae
+    topology: str
+    decoding: Decoding
+    boundary_aligner: Aligner | None
+    dataset: UnitDataset
+    device: torch.device
+
+    def localize(self, cuts: CutSet, passes: Passes | None = None) -> tuple[CutSet, list[str]]:
+        """Add the tiers of a system; see :func:`mlvae.systems.localize.localize`."""
+        return localize(
+            self.model,
+            cuts,
+            self.dataset,
+            self.decoding,
+            self.device,
+            topology=self.topology,
+            boundary_aligner=self.boundary_aligner,
+            passes=passes,
+        )
+
+
+def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
+    """Train a system, choose its scale, and train its boundary aligner.
+
+    The processes of a run train together; the first does the rest alone, and only what it returns
+    is whole. A killed training goes on from what lies in the folder.
+
+    Args:
+        setup: the system and where it is trained.
+        train_cuts: training cuts with features and the tier ``fa``.
+        valid_cuts: held-out cuts with features.
+
+    Returns:
+        What ``training.json`` says.
+    """
+    config, settings, dataset = setup.config, setup.settings, setup.dataset
+    name, folder, device, seed = setup.name, setup.folder, setup.device, setup.seed
+    model = new_model(setup, train_cuts)
+    log(f"{name}: {num_parameters(model)} parameters on {device}")
+    fixed = {
+        "deltas": config.deltas,
+        "silence": config.silence,
+        "align": asdict(config.align),
+        "model": asdict(settings.model),
+    }
+    trainer = Trainer(
+        model,
+        train_cuts,
+        valid_cuts,
+        dataset,
+        dataset.table,
+        settings.train,
+        folder,
+        device,
+        seed,
+        fixed,
+    )
+    # Boundaries of another run must not be taken for those of this one if it is killed.
+    remove_made(folder / "boundaries.safetensors")
+    training = trainer.fit()
+    if not distributed.is_main():
+        return training
+    path = folder / "model.safetensors"
+    metadata = load_model(path, model)
+    keeper = keep_passes(
+        folder / "scale-checkpoint.safetensors",
+        {**asdict(settings), "weights": weights_digest(model)},
+        seed,
+        [train_cuts, valid_cuts],
+    )
+    decoding, losses = choose_scale(
+        model,
+        valid_cuts,
+        dataset,
+        settings.train.topology,
+        settings.train.decoding,
+        settings.calibration,
+        device,
+        seed,
+        keeper.state.passes,
+    )
+    metadata["decoding"] = asdict(decoding)
+    save_model(path, model, metadata)
+    if losses:
+        log(f"{name}: acoustic scale {decoding.acoustic_scale} by log loss {losses}")
+        training["scale_log_loss"] = losses
+        scales = settings.calibration.scales
+        training["warnings"] = edge_warnings(
+            "acoustic scale", decoding.acoustic_scale, scales, f"systems.{name}.calibration.scales"
+        )
+    training["acoustic_scale"] = decoding.acoustic_scale
+    training["num_params_without_generator"] = num_parameters(model) - num_parameters(
+        model.generator
+    )
+    if settings.boundaries == "aligner":
+        system = TrainedMlVae(
+            model.to(device), settings.train.topology, decoding, None, dataset, device
+        )
+        checkpoint = folder / "boundaries-checkpoint.safetensors"
+        found = train_boundary_aligner(system, setup, train_cuts, keeper.state.passes, checkpoint)
+        found["aligner"].save(folder / "boundaries.safetensors")
+        remove_made(checkpoint)
+        training["num_params"] += found["num_params"]
+        training["num_params_without_generator"] += found["num_params"]
+        training["training_seconds"] += found["training_seconds"]
+    keeper.remove()
+    return training
+
+
+def train_boundary_aligner(
+    system: TrainedMlVae,
+    setup: Setup,
+    cuts: CutSet,
+    passes: Passes | None = None,
+    checkpoint: Path | None = None,
+) -> dict:
+    """Train an aligner on what the system perceived in the training cuts.
+
+    Args:
+        system: whose boundaries it is for.
+        setup: where it is trained.
+        cuts: training cuts with features.
+        passes: what an earlier run has done of the search; None: nothing.
+        checkpoint: of the aligner's training, see there.
+
+    Returns:
+        The ``aligner``, its ``num_params`` and ``training_seconds``.
+
+    Raises:
+        ValueError: in no cut was anything perceived that is long enough.
+    """
+    config, dataset, device = setup.config, setup.dataset, setup.device
+    search = EStep(
+        search_compiler(system.model, system.topology, system.decoding),
+        cuts,
+        dataset,
+        config.align.search_frames,
+    )
+    found = search.run(system.model, system.decoding, device, passes=passes).spans
+    perceived = []
+    for cut in cuts:
+        spoken = [s for s in found.get(cut.id, []) if s.kind == "unit" and not s.is_deletion]
+        if spoken:
+            units = [s.perceived if s.perceived >= 0 else s.unit for s in spoken]
+            words = [s.word for s in spoken]
+            perceived.append(with_units(cut, dataset.table.units(units), words))
+    states = config.align.model.states_per_unit
+    long_enough = CutSet.from_cuts(
+        cut
+        for cut in perceived
+        if states * len(cut.supervisions[0].custom["units"]) <= cut.num_frames
+    )
+    if not len(long_enough):
+        raise ValueError(
+            f"no training cut has {states} frames for each unit that was perceived in it: there is "
+            "nothing to train the boundary aligner on"
+        )
+    plain = UnitDataset(dataset.table)
+    num_features = plain.features(cuts[0]).shape[1]
+    aligner = Aligner(num_features, len(dataset.table), config.silence, config.align, device)
+    training = aligner.train(long_enough, plain, setup.seed, checkpoint)
+    return {
+        "aligner": aligner,
+        "num_params": training["num_params"],
+        "training_seconds": training["training_seconds"],
+    }
+
+
+def load_ml_vae(setup: Setup, cuts: CutSet) -> TrainedMlVae:
+    """Read a trained system.
+
+    Args:
+        setup: the system, and where it was trained.
+        cuts: some cuts with features; their dimension counts.
+
+    Raises:
+        ValueError: it has not been trained, or with another configuration; names the file.
+    """
+    settings, config, device = setup.settings, setup.config, setup.device
+    model = new_model(setup, cuts)
+    metadata = load_model(setup.folder / "model.safetensors", model)
+    decoding = Decoding(**metadata.get("decoding", asdict(settings.train.decoding)))
+    decoding = replace(decoding, use_correctness=settings.train.decoding.use_correctness)
+    aligner = None
+    if settings.boundaries == "aligner":
+        num_features = UnitDataset(setup.table).features(cuts[0]).shape[1]
+        aligner = Aligner(num_features, len(setup.table), config.silence, config.align, device)
+        aligner.load(setup.folder / "boundaries.safetensors")
+    return TrainedMlVae(
+        model.to(device), settings.train.topology, decoding, aligner, setup.dataset, device
+    )
+
+
+def new_model(setup: Setup, cuts: CutSet) -> MlVae:
+    """The networks of a system, initialised by the seed."""
+    seed_everything(setup.seed)
+    return MlVae(
+        setup.dataset.features(cuts[0]).shape[1],
+        len(setup.table),
+        setup.config.silence,
+        setup.settings.model,
+        setup.settings.train.states_per_unit,
+    )

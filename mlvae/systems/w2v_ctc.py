@@ -1,0 +1,815 @@
+"""w2v-CTC: wav2vec 2.0 fine-tuned with CTC on the canonical units, then CTC segmentation.
+
+Units are recognised by the best column of each frame, segmented, and compared with the canonical
+ones; see :func:`mlvae.systems.two_pass.with_comparison`. Training sees audio and canonical units
+alone, wrong ones among them.
+
+The architecture is read off the shapes of the weights, so that any published size can be given.
+What shapes do not tell holds for all of torchaudio's bundles and their kin: the first convolution
+has stride 5 and the others 2; there are as many heads as make their width 64, at most 16; models
+with layer normalisation in every convolution normalise before each transformer block, and want
+waveforms of mean 0 and variance 1.
+
+The segmentation is that of Kürzinger et al., "CTC-segmentation of large corpora" (2020): the best
+path of a unit sequence through the posteriors, blanks included, and boundaries in the middle
+between neighbouring units, but never further from a unit than a margin. The search is k2's, which
+needs no compiler.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import pickle
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import k2
+import torch
+import torch.nn.functional as F
+import torchaudio
+from lhotse import CutSet
+from lhotse.cut import Cut
+from lhotse.supervision import AlignmentItem
+from lhotse.utils import fastcopy
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
+from torchaudio.models import Wav2Vec2Model, wav2vec2_model
+
+from mlvae.bounds import Count, CountOrNone, Fraction, LearningRate, Settings, Weight
+from mlvae.data.audio import read_cut
+from mlvae.data.checks import source_name, with_audio_digest
+from mlvae.data.units import UnitTable, canonical_units
+from mlvae.device import num_parameters, seed_everything
+from mlvae.fsa import MAX_CELLS
+from mlvae.stage import log
+from mlvae.stage import progress as shown
+from mlvae.systems.base import Setup
+from mlvae.systems.two_pass import with_comparison
+from mlvae.tiers import has_tier, units_of_words, with_units
+from mlvae.train.loop import (
+    CHECKPOINT,
+    MODEL,
+    Gathered,
+    Loop,
+    Passes,
+    TrainingState,
+    read_tensors,
+    run_identity,
+)
+from mlvae.train.stretches import WordTime, divide, stretch_size, word_times
+
+SAMPLING_RATE = 16000
+#: Longest waveform that passes through the transformer whole, in seconds, as attention takes memory
+#: with the square; and the sections of longer ones, with a margin on both sides.
+LONGEST, SECTION, MARGIN = 60.0, 30.0, 2.0
+FIRST_STRIDE, STRIDE = 5, 2
+HEAD_WIDTH, MOST_HEADS = 64, 16
+
+#: From names of Hugging Face's checkpoints, and of newer versions of torch, to torchaudio's.
+_RENAMED = (
+    (r"^wav2vec2\.", ""),
+    (r"^feature_projection\.", "encoder.feature_projection."),
+    (r"^encoder\.(pos_conv_embed|layer_norm|layers)\.", r"encoder.transformer.\1."),
+    # torch 2 has other names for the same two tensors of weight normalisation, and reads these.
+    (r"\.parametrizations\.weight\.original0$", ".weight_g"),
+    (r"\.parametrizations\.weight\.original1$", ".weight_v"),
+)
+#: Parts of checkpoints that are of no use here: pretraining heads, and outputs for other symbols.
+_LEFT_OUT = re.compile(r"^(masked_spec_embed$|quantizer\.|project_(hid|q)\.|lm_head\.|aux\.)")
+
+
+def find_weights(checkpoint: str, hub_file: str) -> Path | None:
+    """Find the weights without downloading anything.
+
+    Args:
+        checkpoint: a file that the user names; empty for none.
+        hub_file: name of a file of torchaudio's bundles, looked for where torch.hub keeps what it
+            has downloaded before.
+
+    Returns:
+        The file, or None where no weights are at hand.
+
+    Raises:
+        ValueError: the user named a file that is not there.
+    """
+    if checkpoint:
+        if not Path(checkpoint).is_file():
+            raise ValueError(f"there are no weights of wav2vec 2.0 in {checkpoint}: no such file")
+        return Path(checkpoint)
+    path = Path(torch.hub.get_dir()) / "checkpoints" / hub_file
+    return path if path.is_file() else None
+
+
+def read_weights(path: Path) -> dict[str, torch.Tensor]:
+    """Read a checkpoint: the state of torchaudio's model, or of Hugging Face's.
+
+    ``.safetensors`` files are read as such, others by torch with pickle restricted to tensors.
+
+    Returns:
+        Float32 tensors by torchaudio's names, without the parts that pretraining alone needs.
+
+    Raises:
+        ValueError: the file cannot be read, or is none of these; names the file.
+    """
+    try:
+        if Path(path).suffix == ".safetensors":
+            state = load_file(path)
+        else:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"{path} cannot be read as weights: {reason}") from error
+    if not isinstance(state, dict) or not all(map(torch.is_tensor, state.values())):
+        raise ValueError(f"{path} holds no plain state of a model: a tensor by each name is wanted")
+    named = {
+        torchaudio_name(name): value.float() if value.is_floating_point() else value
+        for name, value in state.items()
+    }
+    return {name: value for name, value in named.items() if not _LEFT_OUT.search(name)}
+
+
+def torchaudio_name(name: str) -> str:
+    """The name that a weight has in torchaudio's model under any version of torch."""
+    for pattern, replacement in _RENAMED:
+        name = re.sub(pattern, replacement, name)
+    return name
+
+
+def architecture(weights: dict[str, torch.Tensor]) -> dict:
+    """The arguments of ``torchaudio.models.wav2vec2_model`` that weights tell; see above.
+
+    Raises:
+        KeyError: a weight is missing; its name.
+    """
+    convolutions = []
+    while (key := f"feature_extractor.conv_layers.{len(convolutions)}.conv.weight") in weights:
+        width, _, kernel = weights[key].shape
+        convolutions.append((width, kernel, STRIDE if convolutions else FIRST_STRIDE))
+    layers = 0
+    while f"encoder.transformer.layers.{layers}.layer_norm.weight" in weights:
+        layers += 1
+    embed_dim = len(weights["encoder.feature_projection.projection.weight"])
+    position = weights["encoder.transformer.pos_conv_embed.conv.weight_v"].shape
+    first_layer = "encoder.transformer.layers.0.feed_forward.intermediate_dense.weight"
+    layer_norm = "feature_extractor.conv_layers.1.layer_norm.weight" in weights
+    return {
+        "extractor_mode": "layer_norm" if layer_norm else "group_norm",
+        "extractor_conv_layer_config": convolutions,
+        "extractor_conv_bias": "feature_extractor.conv_layers.0.conv.bias" in weights,
+        "encoder_embed_dim": embed_dim,
+        "encoder_pos_conv_kernel": position[2],
+        "encoder_pos_conv_groups": embed_dim // position[1],
+        "encoder_num_layers": layers,
+        "encoder_num_heads": max(1, min(MOST_HEADS, embed_dim // HEAD_WIDTH)),
+        "encoder_ff_interm_features": len(weights[first_layer]),
+        "encoder_layer_norm_first": layer_norm,
+    }
+
+
+class Wav2VecCtc(nn.Module):
+    """wav2vec 2.0 with a linear output for CTC, one waveform at a time.
+
+    Waveforms are not put into batches: the convolutions of the base model normalise over time, so
+    that its answer would depend on the padding.
+
+    Args:
+        shape: arguments of ``torchaudio.models.wav2vec2_model``, see :func:`architecture`.
+        num_units: units N; column 0 of the output is the blank, column u + 1 is unit u.
+        dropout: of the transformer's input, attention and feed-forward layers, in training.
+        layer_drop: probability that a transformer layer is left out in training.
+    """
+
+    def __init__(
+        self, shape: dict, num_units: int, dropout: float = 0.0, layer_drop: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.shape = shape
+        self.network: Wav2Vec2Model = wav2vec2_model(
+            **shape,
+            encoder_projection_dropout=dropout,
+            encoder_attention_dropout=dropout,
+            encoder_ff_interm_dropout=dropout,
+            encoder_dropout=dropout,
+            encoder_layer_drop=layer_drop,
+            aux_num_out=num_units + 1,
+        )
+
+    def load_weights(self, weights: dict[str, torch.Tensor]) -> None:
+        """Take over pretrained weights; the output keeps its own.
+
+        Raises:
+            ValueError: weights are missing, left over or of other shapes; says which.
+        """
+        try:
+            missing, unexpected = self.network.load_state_dict(weights, strict=False)
+        except RuntimeError as error:
+            raise ValueError(" ".join(str(error).split())) from error
+        missing = [name for name in missing if not name.startswith("aux.")]
+        if missing or unexpected:
+            raise ValueError(f"missing {missing[:3]}, left over {unexpected[:3]}")
+
+    def num_frames(self, num_samples: int) -> int:
+        """Number of output frames of a waveform, from 0."""
+        for _, kernel, stride in self.shape["extractor_conv_layer_config"]:
+            num_samples = max((num_samples - kernel) // stride + 1, 0)
+        return num_samples
+
+    def log_probs(self, waveform: torch.Tensor) -> torch.Tensor:
+        """As :meth:`forward`, on CPU and without gradients, for a waveform of any length."""
+        layers = self.shape["extractor_conv_layer_config"]
+        step = math.prod(stride for _, _, stride in layers)
+        seen, apart = 1, 1  # samples of one frame
+        for _, kernel, stride in layers:
+            seen += (kernel - 1) * apart
+            apart *= stride
+        with torch.no_grad():
+            if len(waveform) <= LONGEST * SAMPLING_RATE:
+                return self(waveform).cpu()
+            size, margin = (int(seconds * SAMPLING_RATE) // step for seconds in (SECTION, MARGIN))
+            total, found = self.num_frames(len(waveform)), []
+            for begin in range(0, total, size):
+                end = min(begin + size, total)
+                first, last = max(begin - margin, 0), min(end + margin, total)
+                part = self(waveform[first * step : (last - 1) * step + seen])
+                found.append(part[begin - first : end - first].cpu())
+            return torch.cat(found)
+
+    def forward(self, waveform: torch.Tensor) -> torch.Tensor:
+        """Log-posteriors of blank and units.
+
+        Args:
+            waveform: float (num_samples,) at 16 kHz, at least one frame long.
+
+        Returns:
+            float (T, N + 1), log-probabilities.
+        """
+        if self.shape["extractor_mode"] == "layer_norm":
+            waveform = F.layer_norm(waveform, waveform.shape)
+        logits, _ = self.network(waveform.unsqueeze(0))
+        return logits[0].log_softmax(dim=-1)
+
+
+def pretrained(path: Path, num_units: int, dropout: float, layer_drop: float) -> Wav2VecCtc:
+    """A model with the weights of a checkpoint and a new output.
+
+    Raises:
+        ValueError: the file does not hold the weights of such a model; names it and the reason.
+    """
+    weights = read_weights(path)
+    try:
+        model = Wav2VecCtc(architecture(weights), num_units, dropout, layer_drop)
+        model.load_weights(weights)
+    except (KeyError, ValueError, AssertionError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else error
+        raise ValueError(f"{path} is not a model of wav2vec 2.0: {reason}") from error
+    return model
+
+
+def fingerprint(path: Path) -> str:
+    """SHA-256 of a file, 64 hexadecimal digits."""
+    digest = hashlib.sha256()
+    with Path(path).open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+BLANK = 0
+# The best path survives any beam that is clear of rounding error; see mlvae.fsa.
+BEAMS = (1.0, 10.0, 1e3, 1e6)
+
+
+def greedy_units(log_probs: torch.Tensor) -> list[int]:
+    """Units of the best column of each frame, repetitions and blanks taken out.
+
+    Args:
+        log_probs: float (T, N + 1), column 0 the blank, column u + 1 unit u.
+
+    Returns:
+        Units, 0 to N - 1.
+    """
+    columns = torch.unique_consecutive(log_probs.argmax(dim=1))
+    return (columns[columns != BLANK] - 1).tolist()
+
+
+def greedy_spans(
+    log_probs: torch.Tensor, max_cells: int = MAX_CELLS
+) -> tuple[list[int], list[tuple[int, int]]]:
+    """The units of :func:`greedy_units` and their frames, for any number of frames.
+
+    What is too large for one search is divided in the longest blanks.
+
+    Args:
+        log_probs: float (T, N + 1), as in :func:`greedy_units`.
+        max_cells: largest search, in units x frames.
+    """
+    units = greedy_units(log_probs)
+    num_frames = len(log_probs)
+    if len(units) * num_frames <= max_cells:
+        return units, ctc_spans(log_probs, units)
+    columns, counts = torch.unique_consecutive(log_probs.argmax(dim=1), return_counts=True)
+    ends = counts.cumsum(0)
+    spoken = columns != BLANK
+    edges = zip((ends - counts)[spoken].tolist(), ends[spoken].tolist())
+    times = [WordTime(first, end, 0.0) for first, end in edges]
+    size = stretch_size(len(units) * num_frames, num_frames, max_cells, num_frames)
+    spans: list[tuple[int, int]] = []
+    for part in divide(times, num_frames, size):
+        own = ctc_spans(log_probs[part.begin : part.end], units[part.first_word : part.end_word])
+        spans += [(part.begin + first, part.begin + end) for first, end in own]
+    return units, spans
+
+
+def ctc_spans(log_probs: torch.Tensor, units: Sequence[int]) -> list[tuple[int, int]]:
+    """Frames that the best path of a unit sequence gives to its units.
+
+    Args:
+        log_probs: float (T, N + 1), as in :func:`greedy_units`.
+        units: the sequence, 0 to N - 1.
+
+    Returns:
+        Of each unit its first frame, inclusive, and its end, exclusive. Blanks may lie between.
+
+    Raises:
+        ValueError: a unit is out of range, or there are fewer frames than units and the blanks
+            that have to part equal neighbours.
+    """
+    num_frames, num_columns = log_probs.shape
+    if not all(0 <= unit < num_columns - 1 for unit in units):
+        raise ValueError(f"units must be 0 to {num_columns - 2}, not {list(units)}")
+    if not units:
+        return []
+    needed = fewest_frames(units)
+    if num_frames < needed:
+        raise ValueError(f"{num_frames} frames for units that take at least {needed}")
+    graph = k2.ctc_graph([[unit + 1 for unit in units]], device=log_probs.device)
+    segments = torch.tensor([[0, 0, num_frames]], dtype=torch.int32)
+    dense = k2.DenseFsaVec(log_probs.detach().float().unsqueeze(0), segments)
+    for beam in BEAMS:
+        lattice = k2.intersect_dense(graph, dense, output_beam=beam)
+        path = k2.shortest_path(lattice, use_double_scores=True)
+        if path.num_arcs == num_frames + 1:
+            return _spans(path.labels[:-1].tolist(), path.aux_labels[:-1].tolist())
+    raise ValueError("the posteriors leave no path to the units")
+
+
+def fewest_frames(units: Sequence[int]) -> int:
+    """Frames that CTC needs: one a unit, and a blank between equal neighbours."""
+    return len(units) + sum(a == b for a, b in zip(units[:-1], units[1:]))
+
+
+def _spans(columns: Sequence[int], starts: Sequence[int]) -> list[tuple[int, int]]:
+    """Spans from the column of each frame, and what is above 0 where a unit starts."""
+    spans: list[tuple[int, int]] = []
+    for frame, (column, starting) in enumerate(zip(columns, starts)):
+        if starting > 0:
+            spans.append((frame, frame + 1))
+        elif column != BLANK:
+            spans[-1] = (spans[-1][0], frame + 1)
+    return spans
+
+
+def segment_times(
+    spans: Sequence[tuple[int, int]], num_frames: int, duration: float, margin: float
+) -> list[tuple[float, float]]:
+    """Starts and ends in seconds: neighbours share the blanks between them.
+
+    Args:
+        spans: frames of each unit, from :func:`ctc_spans`.
+        num_frames: T; frames divide the duration evenly.
+        duration: of the audio, in seconds.
+        margin: how far a segment may reach beyond the frames of its unit, in seconds.
+    """
+    shift = duration / num_frames
+    times = []
+    for place, (first, end) in enumerate(spans):
+        before = spans[place - 1][1] if place else -first
+        after = spans[place + 1][0] if place + 1 < len(spans) else 2 * num_frames - end
+        start = max((before + first) / 2 * shift, first * shift - margin)
+        stop = min((end + after) / 2 * shift, end * shift + margin)
+        times.append((start, stop))
+    return times
+
+
+NETWORK = "network."
+
+
+@dataclass
+class W2vCtcConfig(Settings):
+    """How wav2vec 2.0 is fine-tuned and read.
+
+    The convolutions of the feature extractor are never trained.
+
+    Attributes:
+        checkpoint: file with the weights to start from; empty: ``hub_file``.
+        hub_file: file name of one of torchaudio's bundles, taken where torch.hub has downloaded it
+            before; nothing is downloaded.
+        epochs: passes over the training cuts; the one with the least CTC loss on the canonical
+            units of the validation cuts is kept.
+        batch_cuts: cuts a step.
+        learning_rate: of Adam, for the pretrained layers.
+        output_learning_rate: for the new output layer.
+        warmup_steps: steps in which the learning rates rise evenly from 0.
+        frozen_layers: transformer layers, from the lowest, that are not trained; above 0 the
+            projection before them is not trained either.
+        dropout: in the transformer.
+        layer_drop: probability that a transformer layer is left out of a training step.
+        gradient_clip: largest norm of the gradient; 0 for no limit.
+        margin: how far a segment may reach beyond the frames of its unit, in seconds.
+    """
+
+    checkpoint: str = ""
+    hub_file: str = "wav2vec2_fairseq_base_ls960.pth"
+    epochs: Count = 10
+    batch_cuts: Count = 8
+    learning_rate: LearningRate = 5e-5
+    output_learning_rate: LearningRate = 1e-3
+    warmup_steps: CountOrNone = 200
+    frozen_layers: CountOrNone = 0
+    dropout: Fraction = 0.1
+    layer_drop: Fraction = 0.05
+    gradient_clip: Weight = 1.0
+    margin: Weight = 0.5
+
+
+def load_waveform(cut: Cut) -> torch.Tensor:
+    """Audio of a mono cut at 16 kHz, float32 (num_samples,).
+
+    Raises:
+        ValueError: as :func:`read_waveform`.
+    """
+    return read_waveform(cut)[0]
+
+
+def read_waveform(cut: Cut) -> tuple[torch.Tensor, str]:
+    """Read the audio of a mono cut.
+
+    Returns:
+        Samples at 16 kHz, float32 (num_samples,), and the digest that
+        :func:`mlvae.data.audio.read_cut` gives.
+
+    Raises:
+        ValueError: there is no audio, it cannot be read, or it is not what stage 1 read; names the
+            cut and the file.
+    """
+    if not cut.has_recording:
+        raise ValueError(f"{cut.id}: no audio")
+    try:
+        samples, digest = read_cut(cut)
+    except Exception as error:  # lhotse's transforms raise kinds of their own
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"{cut.id}: {source_name(cut)}: {reason}") from error
+    if digest != (cut.custom or {}).get("audio_digest", digest):
+        raise ValueError(
+            f"{cut.id}: {source_name(cut)}: not the audio that stage 1 read: run the stages from "
+            "stage 1 on"
+        )
+    waveform = torch.from_numpy(samples)
+    return torchaudio.functional.resample(waveform, cut.sampling_rate, SAMPLING_RATE), digest
+
+
+@dataclass
+class W2vCtc:
+    """A trained recogniser.
+
+    Attributes:
+        model: the network.
+        table: its units.
+        margin: see :class:`W2vCtcConfig`.
+        device: where it runs.
+    """
+
+    model: Wav2VecCtc
+    table: UnitTable
+    margin: float
+    device: torch.device
+
+    def log_probs(self, cut: Cut) -> torch.Tensor:
+        """Log-posteriors (T, N + 1) of a cut on CPU.
+
+        Raises:
+            ValueError: the audio cannot be read, or is too short for a frame; names the cut.
+        """
+        waveform = load_waveform(cut)
+        if self.model.num_frames(len(waveform)) < 1:
+            raise ValueError(f"{cut.id}: {len(waveform)} samples are too short for wav2vec 2.0")
+        self.model.eval()
+        return self.model.log_probs(waveform.to(self.device))
+
+    def recognize(self, cut: Cut) -> list[AlignmentItem]:
+        """The units recognised in a cut with their times; the score is their mean probability.
+
+        Raises:
+            ValueError: as :meth:`log_probs`.
+        """
+        log_probs = self.log_probs(cut)
+        units, spans = greedy_spans(log_probs)
+        times = segment_times(spans, len(log_probs), cut.duration, self.margin)
+        items = []
+        for unit, (first, end), (start, stop) in zip(units, spans, times):
+            score = float(log_probs[first:end, unit + 1].exp().mean())
+            symbol = self.table.symbols[unit]
+            items.append(AlignmentItem(symbol, round(start, 6), round(stop - start, 6), score))
+        return items
+
+    def localize(self, cuts: CutSet, passes: Passes | None = None) -> tuple[CutSet, list[str]]:
+        """Add the tiers ``mlvae`` and ``mlvae_perceived``.
+
+        Args:
+            cuts: cuts with audio and canonical units.
+            passes: what an earlier run has done; None: nothing.
+
+        Returns:
+            The cuts with both tiers, in their order, and the ids of those without an answer, for
+            each of which there is a line in the log.
+        """
+        found = Gathered({})
+        passes = passes or Passes()
+        for cut in passes.over(cuts, found, "w2v-ctc", "cut", len(cuts), lambda _: 1):
+            try:
+                found.value[cut.id] = self.recognize(cut)
+            except ValueError as error:
+                log(f"w2v-ctc: no answer: {error}")
+        answered = [
+            with_comparison(
+                cut, canonical_units(cut), [AlignmentItem(*item) for item in found.value[cut.id]]
+            )
+            for cut in cuts
+            if cut.id in found.value
+        ]
+        return CutSet.from_cuts(answered), [cut.id for cut in cuts if cut.id not in found.value]
+
+
+def load_w2v(setup: Setup, cuts: CutSet) -> W2vCtc | None:
+    """Read a fine-tuned model; None, and a line in the log, where it could not be trained.
+
+    Raises:
+        ValueError: as :func:`read_w2v`.
+    """
+    path = setup.folder / "training.json"
+    training = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if "unavailable" in training:
+        log(f"{setup.name}: no answers: {training['unavailable']}")
+        return None
+    return read_w2v(setup.folder / MODEL, setup.table, setup.settings.margin, setup.device)
+
+
+def read_w2v(path: Path, table: UnitTable, margin: float, device: torch.device) -> W2vCtc:
+    """Read a fine-tuned model; its shape is read off the weights.
+
+    Raises:
+        ValueError: the file is absent, damaged, or of other units; names the file.
+    """
+    tensors, metadata = read_tensors(path)
+    symbols: Sequence[str] = metadata.get("units", [])
+    if tuple(symbols) != table.symbols:
+        raise ValueError(f"{path} is of other units than the unit table: run stage 4 again")
+    weights = {torchaudio_name(name[len(NETWORK) :]): value for name, value in tensors.items()}
+    model = Wav2VecCtc(architecture(weights), len(table))
+    model.network.load_state_dict(weights)
+    return W2vCtc(model.to(device), table, margin, device)
+
+
+NO_WEIGHTS = "no weights at hand"
+
+
+def train_w2v(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
+    """Fine-tune wav2vec 2.0, if its weights are at hand.
+
+    Args:
+        setup: the system and where it is trained; a killed training goes on from what lies there.
+        train_cuts: cuts with audio and canonical units; audio may have any sampling rate.
+        valid_cuts: the same, to choose the epoch by.
+
+    Returns:
+        What ``training.json`` says: ``{"unavailable": reason}`` alone where there are no weights.
+
+    Raises:
+        ValueError: the weights that were named cannot be read, or no cut can be used.
+    """
+    config: W2vCtcConfig = setup.settings
+    table, device = setup.table, setup.device
+    weights = find_weights(config.checkpoint, config.hub_file)
+    if weights is None:
+        log(
+            f"w2v-ctc: {NO_WEIGHTS}: name a checkpoint of wav2vec 2.0 (--w2v-checkpoint FILE), or "
+            f"have {config.hub_file} of torchaudio in {torch.hub.get_dir()}/checkpoints"
+        )
+        return {"unavailable": NO_WEIGHTS}
+    seed_everything(setup.seed)
+    model = pretrained(weights, len(table), config.dropout, config.layer_drop)
+    log(f"w2v-ctc: {num_parameters(model)} parameters of {weights} on {device}")
+    tuner = FineTuner(model, config, table, setup.folder, device, setup.seed)
+    fixed = {"weights": fingerprint(weights), "units": list(table.symbols)}
+    return tuner.fit(train_cuts, valid_cuts, fixed)
+
+
+class FineTuner:
+    """Trains one model in one folder.
+
+    The epoch of the least validation loss is kept. Cuts pass through the model one by one and their
+    gradients are added up, so that a step is what it would be in a batch without padding.
+
+    Args:
+        model: to train.
+        config: how.
+        table: ids of the units.
+        folder: where to write.
+        device: where to train.
+        seed: of everything random.
+    """
+
+    def __init__(
+        self,
+        model: Wav2VecCtc,
+        config: W2vCtcConfig,
+        table: UnitTable,
+        folder: Path,
+        device: torch.device,
+        seed: int,
+    ) -> None:
+        self.model = model.to(device)
+        self.config = config
+        self.table = table
+        self.folder = Path(folder)
+        self.device = device
+        self.seed = seed
+        freeze(model, config.frozen_layers)
+        output = list(model.network.aux.parameters())
+        rest = [p for p in model.network.encoder.parameters() if p.requires_grad]
+        self.rates = (config.output_learning_rate, config.learning_rate)
+        groups = [{"params": output, "lr": 0.0}, {"params": rest, "lr": 0.0}]
+        self.optimizer = torch.optim.Adam([group for group in groups if group["params"]])
+        self.passes = Passes()
+
+    def fit(self, train_cuts: CutSet, valid_cuts: CutSet, setup: dict) -> dict:
+        """Train to the end; return what ``training.json`` says.
+
+        Args:
+            train_cuts: to learn from.
+            valid_cuts: to choose the epoch by.
+            setup: JSON values of what makes this run another one besides settings, seed and cuts.
+        """
+        settings = {key: value for key, value in asdict(self.config).items() if key in _COUNTING}
+        usable = {"training": self._usable(train_cuts), "validation": self._usable(valid_cuts)}
+        for part, cuts in usable.items():
+            if not cuts:
+                raise ValueError(f"w2v-ctc: no usable {part} cut")
+        identity = run_identity(settings, self.seed, setup, list(usable.values()))
+        seed_everything(self.seed)
+        state = TrainingState(
+            {"model": self.model}, {"model": self.optimizer}, {}, passes=self.passes
+        )
+        checkpoint = self.folder / CHECKPOINT
+        epochs = self.config.epochs
+        loop = Loop(state, identity, epochs, checkpoint, self.folder, "w2v-ctc, epoch")
+
+        def step(epoch: int) -> dict[str, float]:
+            return {
+                "loss/train": self._train_epoch(usable["training"], epoch),
+                "loss/valid": self._valid_loss(usable["validation"]),
+            }
+
+        loop.run(step, "loss/valid", least=True, metadata={"units": list(self.table.symbols)})
+        trained = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+        return {
+            "num_params": num_parameters(self.model),
+            "num_params_trained": trained,
+            "training_seconds": round(state.progress["seconds"], 1),
+            "iterations": len(loop.history),
+            "best_iteration": loop.best_iteration,
+            "criterion": "CTC loss of the canonical units of the validation part",
+            "history": loop.history,
+        }
+
+    def _usable(self, cuts: CutSet) -> list[Cut]:
+        """The cuts that CTC can learn from; a line in the log for each of the others.
+
+        They know the digest of the audio that was read, as it makes the run another one.
+        """
+        kept = []
+        cuts = shown(cuts, "w2v-ctc, read audio", "cut", len(cuts))
+        for cut in (part for whole in cuts for part in in_parts(whole, self.table)):
+            units = self._units(cut)
+            try:
+                waveform, digest = read_waveform(cut)
+            except ValueError as error:
+                log(f"w2v-ctc: left out: {error}")
+                continue
+            found, needed = self.model.num_frames(len(waveform)), fewest_frames(units)
+            if found < needed:
+                log(f"w2v-ctc: left out: {cut.id}: {found} frames, its units take {needed}")
+                continue
+            kept.append(with_audio_digest(cut, digest))
+        return kept
+
+    def _train_epoch(self, cuts: Sequence[Cut], epoch: int) -> float:
+        self.model.train()
+        order = list(cuts)
+        random.Random(f"{self.seed} {epoch}").shuffle(order)
+        size = self.config.batch_cuts
+        batches = [order[begin : begin + size] for begin in range(0, len(order), size)]
+        losses = Gathered([])
+        numbered = self.passes.over(
+            enumerate(batches), losses, "w2v-ctc", "cut", len(order), lambda item: len(item[1])
+        )
+        for number, batch in numbered:
+            self._set_learning_rates(epoch * len(batches) + number)
+            self.optimizer.zero_grad(set_to_none=True)
+            for cut in batch:
+                loss = self._loss(cut)
+                (loss / len(batch)).backward()
+                losses.value.append(float(loss.detach()))
+            if self.config.gradient_clip > 0:
+                nn.utils.clip_grad_norm_(self.model.parameters(), self.config.gradient_clip)
+            self.optimizer.step()
+        return sum(losses.value) / len(losses.value)
+
+    def _valid_loss(self, cuts: Sequence[Cut]) -> float:
+        self.model.eval()
+        losses = Gathered([])
+        name = "w2v-ctc, validation"
+        with torch.no_grad():
+            for cut in self.passes.over(cuts, losses, name, "cut", len(cuts), lambda _: 1):
+                losses.value.append(float(self._loss(cut)))
+        return sum(losses.value) / len(cuts)
+
+    def _loss(self, cut: Cut) -> torch.Tensor:
+        """CTC loss a canonical unit."""
+        units = self._units(cut)
+        log_probs = self.model(load_waveform(cut).to(self.device))
+        target = torch.tensor(units, device=self.device) + 1
+        lengths = (torch.tensor([len(log_probs)]), torch.tensor([len(units)]))
+        return F.ctc_loss(log_probs.unsqueeze(1), target.unsqueeze(0), *lengths, blank=BLANK)
+
+    def _set_learning_rates(self, step: int) -> None:
+        share = min(1.0, (step + 1) / max(self.config.warmup_steps, 1))
+        for group, rate in zip(self.optimizer.param_groups, self.rates):
+            group["lr"] = rate * share
+
+    def _units(self, cut: Cut) -> list[int]:
+        return self.table.ids(canonical_units(cut), cut.id)
+
+
+def in_parts(cut: Cut, table: UnitTable) -> list[Cut]:
+    """A cut to learn from; one that is too long for the transformer is cut in the pauses of ``fa``.
+
+    Without that tier it stays whole.
+    """
+    if cut.duration <= LONGEST or not has_tier(cut, "fa"):
+        return [cut]
+    times, shift = word_times(cut, table), cut.frame_shift
+    units = canonical_units(cut)
+    word_of = units_of_words(cut) or range(len(units))
+    parts = []
+    for part in divide(times, cut.num_frames, round(SECTION / shift)):
+        begin, end = part.begin * shift, min(part.end * shift, cut.duration)
+        own = [
+            unit for unit, word in zip(units, word_of) if part.first_word <= word < part.end_word
+        ]
+        piece = fastcopy(
+            cut,
+            id=f"{cut.id}[{begin:.2f}-{end:.2f}]",
+            start=cut.start + begin,
+            duration=end - begin,
+        )
+        parts.append(with_units(piece, own))
+    return parts
+
+
+#: Settings that make a run another one; a run may be prolonged with more epochs.
+_COUNTING = (
+    "batch_cuts",
+    "learning_rate",
+    "output_learning_rate",
+    "warmup_steps",
+    "frozen_layers",
+    "dropout",
+    "layer_drop",
+    "gradient_clip",
+)
+
+
+def freeze(model: Wav2VecCtc, num_layers: int) -> None:
+    """Take the feature extractor out of training, and the lowest transformer layers.
+
+    Raises:
+        ValueError: there are fewer layers.
+    """
+    transformer = model.network.encoder.transformer
+    if num_layers > len(transformer.layers):
+        raise ValueError(f"frozen_layers is {num_layers}, of {len(transformer.layers)} layers")
+    model.network.feature_extractor.requires_grad_(False)
+    if num_layers:
+        model.network.encoder.feature_projection.requires_grad_(False)
+        transformer.pos_conv_embed.requires_grad_(False)
+        if transformer.layer_norm_first:  # the transformer's own comes before its layers
+            transformer.layer_norm.requires_grad_(False)
+    for layer in transformer.layers[:num_layers]:
+        layer.requires_grad_(False)

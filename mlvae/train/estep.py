@@ -1,0 +1,561 @@
+"""The E-step over a set of cuts: best paths of the ML-FSA under the networks' posteriors.
+
+A cut whose search is too large for the memory is searched in stretches; see
+:mod:`mlvae.train.stretches`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import k2
+import torch
+from lhotse import CutSet
+from lhotse.cut import Cut
+from torch.nn.utils.rnn import pad_sequence
+
+from mlvae.bounds import CountOrNone, Positive, Rate, Settings
+from mlvae.data.dataset import NETWORK_MARGIN, Section, UnitDataset, make_sampler, sections
+from mlvae.fsa import (
+    MAX_CELLS,
+    Emissions,
+    MlFsaCompiler,
+    UnitSpan,
+    best_path,
+    plan_batches,
+)
+from mlvae.fsa.search import arc_row_splits
+from mlvae.fsa.topology import find_topology
+from mlvae.nn import MlVae
+from mlvae.nn.model import Posteriors
+from mlvae.tiers import has_tier
+from mlvae.train import distributed
+from mlvae.train.loop import Gathered, Passes
+from mlvae.train.pronunciations import cut_pronunciations, graph_units
+from mlvae.train.stretches import (
+    Answer,
+    Stretch,
+    Wanted,
+    Words,
+    WordTime,
+    answers_of,
+    compile_words,
+    groups,
+    locate,
+    num_slots,
+    searched,
+    stretch_size,
+    word_times,
+)
+
+#: Frames of a stretch and of half a seam: far more than what neighbours tell of a unit. Longer ones
+#: would take longer a second of speech.
+STRETCH, SEAM = 600, 200
+#: Sections of a long recording that networks see at once.
+SECTIONS_AT_ONCE = 8
+#: Words by which the size of a long recording's graph is estimated.
+SOME_WORDS = 100
+
+
+class SearchBatch(NamedTuple):
+    """Cuts that are searched together, or one that is searched in stretches.
+
+    Attributes:
+        number: which of the sampler's batches they are of.
+        cuts: with features.
+        graphs: of the topology that is searched; None of a cut that is searched in stretches.
+        single: graphs of the single path, where that is searched first.
+    """
+
+    number: int
+    cuts: CutSet
+    graphs: k2.Fsa | None = None
+    single: k2.Fsa | None = None
+
+
+@dataclass
+class Decoding(Settings):
+    """How posteriors become scores, and what may be perceived besides the canonical units.
+
+    Attributes:
+        acoustic_scale: factor of log q(y)/p(y).
+        use_correctness: whether q(pi) of the speech generator is used; otherwise the constant rate
+            that is stored with the model.
+        deletions: whether units may be deleted.
+        deletion_rate: P(a unit is deleted).
+        competitors: of topology ``substitution``: how many units may be perceived in the place of
+            each, the likeliest of the model's confusion table; 0 for all others.
+    """
+
+    acoustic_scale: Positive = 1.0
+    use_correctness: bool = True
+    deletions: bool = False
+    deletion_rate: Rate = 0.03
+    competitors: CountOrNone = 0
+
+
+@dataclass
+class EStepResult:
+    """Hard assignments of a set of cuts.
+
+    Attributes:
+        spans: spans of each cut by id; cuts with fewer frames than units are left out.
+        score: mean log score of the best path a frame.
+        flag_rate: share of units that are called mispronounced.
+    """
+
+    spans: dict[str, list[UnitSpan]]
+    score: float
+    flag_rate: float
+
+
+class FoundPaths(Gathered):
+    """Best paths that a search has found, by the id of the cut."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+
+    def restore(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Take over what a checkpoint has."""
+        super().restore(tensors)
+        self.value = {
+            name: [UnitSpan(*span) for span in spans] for name, spans in self.value.items()
+        }
+
+
+def search_compiler(model: MlVae, topology: str, decoding: Decoding | None = None) -> MlFsaCompiler:
+    """The compiler that goes with a model: its states, silence, and confusion table.
+
+    Args:
+        model: whose posteriors are searched.
+        topology: of the acceptor, or ``separate``: boundaries first, by the single-path acceptor.
+        decoding: what may be perceived; None: any other unit in the place of each, no deletions.
+    """
+    decoding = decoding or Decoding()
+    if topology == "separate":
+        return SeparateCompiler(model.num_units, model.states_per_unit, model.silence)
+    competitors = None
+    if find_topology(topology).takes_competitors:
+        competitors = likeliest(model.log_confusion, decoding.competitors)
+    return MlFsaCompiler(
+        model.num_units,
+        topology=topology,
+        states_per_unit=model.states_per_unit,
+        silence=model.silence,
+        deletions=decoding.deletions,
+        competitors=competitors,
+        deletion_rate=decoding.deletion_rate,
+    )
+
+
+def likeliest(log_confusion: torch.Tensor, count: int) -> torch.Tensor:
+    """A confusion table with the likeliest entries of each row alone, which then sum to one.
+
+    Args:
+        log_confusion: float (N, N), log p(perceived | canonical, mispronounced), -inf on the
+            diagonal.
+        count: entries to keep of each row; 0 or as many as there are keeps the table as it is.
+    """
+    if not 0 < count < len(log_confusion) - 1:
+        return log_confusion
+    kept = torch.full_like(log_confusion, -torch.inf)
+    values, places = log_confusion.topk(count, dim=1)
+    return kept.scatter(1, places, values.log_softmax(1))
+
+
+class SeparateCompiler(MlFsaCompiler):
+    """The paper's Appendix "Estimating B-hat and Pi-hat separately" (its equation map3).
+
+    B-hat is the best path's of the single-path acceptor. The acceptor of two branches is then
+    searched under boundaries that are certain where B-hat has them and impossible elsewhere. All
+    that is left to find is pi of each segment::
+
+        argmax  q(pi = 0) prod_t q(c)/p(c),  q(pi = 1) prod_t (1 - q(c))/(1 - p(c))
+
+    (Silence, where there is any, may still move within what lies between two starts.)
+
+    Args:
+        num_units: units N.
+        states_per_unit: states a unit.
+        silence: whether silence is optional at edges and between words.
+    """
+
+    #: Log-probability of a boundary that is impossible; finite, as k2 adds it up along paths.
+    IMPOSSIBLE = -1e4
+
+    def __init__(self, num_units: int, states_per_unit: int, silence: bool) -> None:
+        super().__init__(num_units, "ml", states_per_unit, silence)
+        self.single = MlFsaCompiler(num_units, "single", states_per_unit, silence)
+
+    def fix_boundaries(self, graphs: k2.Fsa, emissions: Emissions, size: int) -> torch.Tensor:
+        """Log q(b_t) that leaves only the best path's boundaries.
+
+        Args:
+            graphs: of ``single``.
+            emissions: of ``single``.
+            size: T.
+
+        Returns:
+            float (B, T, 2) on CPU; a cut without a path has log q = 0 for both everywhere.
+        """
+        found = best_path(graphs, emissions)
+        log_boundary = torch.zeros(len(found), size, 2)
+        for row, spans in zip(log_boundary, found):
+            if spans:
+                starts = [span.start for span in spans if span.kind == "unit"]
+                row[:, 1] = self.IMPOSSIBLE
+                row[starts] = torch.tensor([self.IMPOSSIBLE, 0.0])
+        return log_boundary
+
+
+class EStep:
+    """Best paths of the same cuts again and again; graphs are built once and kept.
+
+    Args:
+        compiler: of the topology to search.
+        cuts: cuts with features.
+        dataset: gives their features and canonical units.
+        max_frames: largest batch, in frames with padding; one whose graphs would take too much
+            memory is divided further, and so is a cut that alone would.
+        units: other canonical units than the cuts' own, by cut id, without alternative
+            pronunciations.
+        shared: whether the processes of a run divide the batches among themselves. They must then
+            search together, and each has the answers of all: those of one process alone, to the
+            bit, as batches are the same.
+        max_cells: largest search, in cells; see :func:`mlvae.fsa.plan_batches`.
+    """
+
+    def __init__(
+        self,
+        compiler: MlFsaCompiler,
+        cuts: CutSet,
+        dataset: UnitDataset,
+        max_frames: int,
+        units: dict[str, Sequence[int]] | None = None,
+        shared: bool = False,
+        max_cells: int = MAX_CELLS,
+    ) -> None:
+        self.max_frames = max_frames
+        self.max_cells = max_cells
+        self.dataset = dataset
+        self.shared = shared
+        self.cuts = list(make_sampler(cuts, max_frames, shuffle=False))
+        if shared:
+            self.cuts = distributed.shard(self.cuts)
+        self.other_units = units
+        self.units = [graph_units(batch, dataset.table, units) for batch in self.cuts]
+        self.use(compiler)
+
+    def use(self, compiler: MlFsaCompiler) -> None:
+        """Build the graphs anew, as priors of competitors stand on their arcs."""
+        self.compiler = compiler
+        self.batches: list[SearchBatch] = []
+        long: list[SearchBatch] = []
+        for number, (cuts, units) in enumerate(zip(self.cuts, self.units)):
+            cuts = list(cuts)
+            # A graph that is far too large is not even built: each slot has two arcs and more.
+            small = [
+                2 * _slots_of(own) * (cut.num_frames + 1) <= self.max_cells
+                for cut, own in zip(cuts, units)
+            ]
+            long += [_alone(number, cut) for cut, fits in zip(cuts, small) if not fits]
+            cuts = [cut for cut, fits in zip(cuts, small) if fits]
+            units = [own for own, fits in zip(units, small) if fits]
+            if not cuts:
+                continue
+            graphs, single = compiler.compile(units), None
+            if isinstance(compiler, SeparateCompiler):
+                single = compiler.single.compile(units)
+            num_arcs = arc_row_splits(graphs).diff()
+            cells = num_arcs * (torch.tensor([cut.num_frames for cut in cuts]) + 1)
+            fitting = (cells <= self.max_cells).nonzero().flatten().tolist()
+            long += [_alone(number, cut) for i, cut in enumerate(cuts) if i not in set(fitting)]
+            lengths = [cuts[i].num_frames for i in fitting]
+            names = [cuts[i].id for i in fitting]
+            for part in plan_batches(lengths, num_arcs[fitting], self.max_cells, names):
+                part = [fitting[i] for i in part]
+                index = torch.tensor(part, dtype=torch.int32)
+                self.batches.append(
+                    SearchBatch(
+                        number,
+                        CutSet.from_cuts(cuts[i] for i in part),
+                        k2.index_fsa(graphs, index),
+                        None if single is None else k2.index_fsa(single, index),
+                    )
+                )
+        self.batches += long
+
+    def run(
+        self,
+        model: MlVae,
+        decoding: Decoding,
+        device: torch.device,
+        passes: Passes | None = None,
+        description: str = "search",
+    ) -> EStepResult:
+        """Search all cuts once; the model is put in evaluation mode and back.
+
+        Args:
+            model: gives the posteriors.
+            decoding: how they become scores.
+            device: where to run.
+            passes: which batches are searched already; None: none.
+            description: what the progress bar says.
+        """
+        found = FoundPaths()
+        batches = self.left(passes or Passes(), found, description)
+        for name, answer in self.answers(model, decoding, device, Wanted(), batches):
+            found.value[name] = answer.spans
+        paths: list[dict[str, list[UnitSpan]]] = [{} for _ in self.cuts]
+        for batch in self.batches:
+            paths[batch.number].update((cut.id, found.value[cut.id]) for cut in batch.cuts)
+        if self.shared:
+            paths = distributed.merge_shards(distributed.gather(paths))
+        spans: dict[str, list[UnitSpan]] = {}
+        total, num_frames, num_units, num_flagged = 0.0, 0, 0, 0
+        for name, found in (item for batch in paths for item in batch.items() if item[1]):
+            spans[name] = found
+            total += sum(span.score for span in found)
+            num_frames += found[-1].end
+            num_units += sum(span.kind == "unit" for span in found)
+            num_flagged += sum(span.mispronounced for span in found)
+        return EStepResult(spans, total / max(num_frames, 1), num_flagged / max(num_units, 1))
+
+    def left(self, passes: Passes, gathered: Gathered, description: str) -> Iterator[SearchBatch]:
+        """The batches that a pass has not done yet, with a progress bar of frames."""
+
+        def num_frames(batch: SearchBatch) -> int:
+            return sum(cut.num_frames for cut in batch.cuts)
+
+        rounds = 0
+        if self.shared:
+            rounds = max(distributed.gather(len(self.batches)))
+        total = sum(map(num_frames, self.batches))
+        return passes.over(self.batches, gathered, description, "frame", total, num_frames, rounds)
+
+    def answers(
+        self,
+        model: MlVae,
+        decoding: Decoding,
+        device: torch.device,
+        wanted: Wanted,
+        batches: Iterable[SearchBatch] | None = None,
+    ) -> Iterator[tuple[str, Answer]]:
+        """Search all cuts, or those of some batches; one without a path has no spans.
+
+        Args:
+            model: as in :meth:`run`, and so are the others.
+            decoding: how posteriors become scores.
+            device: where to run.
+            wanted: what is asked besides best paths.
+            batches: those to search; None: all.
+
+        Yields:
+            The id of a cut, and the answer.
+        """
+        with _evaluating(model):
+            for batch in self.batches if batches is None else batches:
+                if batch.graphs is None:
+                    for cut in batch.cuts:
+                        with torch.no_grad():
+                            found = self._search_long(cut, model, decoding, device, wanted)
+                        yield cut.id, found or Answer([])
+                else:
+                    emissions = self._scores(batch, model, decoding, device)
+                    yield from zip(emissions.names, answers_of(batch.graphs, emissions, wanted))
+
+    def scores(
+        self, model: MlVae, decoding: Decoding, device: torch.device
+    ) -> Iterator[tuple[k2.Fsa, Emissions]]:
+        """Graphs and emissions of batches that are searched whole; arguments as in :meth:`run`."""
+        with _evaluating(model):
+            for batch in self.batches:
+                if batch.graphs is not None:
+                    yield batch.graphs, self._scores(batch, model, decoding, device)
+
+    @torch.no_grad()
+    def _scores(
+        self,
+        batch: SearchBatch,
+        model: MlVae,
+        decoding: Decoding,
+        device: torch.device,
+    ) -> Emissions:
+        """Scores of a batch that is searched whole."""
+        data = self.dataset[batch.cuts]
+        num_frames, names = data["num_frames"], data["cut_ids"]
+        features, lengths = data["features"].to(device), num_frames.to(device)
+        found = model(features, lengths)
+        return self._emissions(model, decoding, found, num_frames, names, batch.single)
+
+    def _emissions(
+        self,
+        model: MlVae,
+        decoding: Decoding,
+        found: Posteriors,
+        num_frames: torch.Tensor,
+        names: Sequence[str],
+        single: k2.Fsa | None,
+    ) -> Emissions:
+        """Scores of a batch; ``single`` are its graphs for topology ``separate``."""
+        correctness = found.correctness
+        if not decoding.use_correctness:
+            correctness = model.log_correctness.expand_as(correctness)
+        common = {
+            "log_prior": model.log_prior,
+            "acoustic_scale": decoding.acoustic_scale,
+            "names": names,
+        }
+        boundary = found.boundary
+        if single is not None:
+            first = self.compiler.single.emissions(
+                found.units, num_frames, log_boundary=boundary, **common
+            )
+            fixed = self.compiler.fix_boundaries(single, first, boundary.shape[1])
+            boundary = fixed.to(boundary)
+        return self.compiler.emissions(
+            found.units, num_frames, log_boundary=boundary, log_correctness=correctness, **common
+        )
+
+    def _search_long(
+        self,
+        cut: Cut,
+        model: MlVae,
+        decoding: Decoding,
+        device: torch.device,
+        wanted: Wanted,
+    ) -> Answer | None:
+        """Search a cut in stretches; None where it cannot be aligned, or has no path."""
+        table, others = self.dataset.table, self.other_units
+        words = cut_pronunciations(cut, table, None if others is None else others[cut.id])
+        found = self._posteriors_of(cut, model, device)
+        size = found.units.shape[0]
+        times = word_times(cut, table) if has_tier(cut, "fa") else _times(model, words, found)
+        if times is None:
+            return None
+
+        def search(stretches: Sequence[Stretch]) -> list[Answer]:
+            answers: list[Answer] = []
+            for some in groups(stretches, self.max_frames):
+                answers += self._search_some(cut, words, found, some, model, decoding, wanted)
+            return answers
+
+        some_words = words[:SOME_WORDS]
+        num_arcs = compile_words(self.compiler, [some_words]).num_arcs
+        num_arcs *= _slots_of(words) / _slots_of(some_words)
+        most = stretch_size(int(num_arcs * (size + 1)), size, self.max_cells, STRETCH)
+        return searched(words, times, size, search, most, min(SEAM, most // 2))
+
+    def _search_some(
+        self,
+        cut: Cut,
+        words: Words,
+        found: Posteriors,
+        stretches: Sequence[Stretch],
+        model: MlVae,
+        decoding: Decoding,
+        wanted: Wanted,
+    ) -> list[Answer]:
+        """Search stretches of a cut, of which ``found`` are the posteriors, (T, C) each."""
+        batch = [words[one.first_word : one.end_word] for one in stretches]
+        graphs, single = compile_words(self.compiler, batch), None
+        if isinstance(self.compiler, SeparateCompiler):
+            single = compile_words(self.compiler.single, batch)
+        lengths = torch.tensor([one.end - one.begin for one in stretches])
+        num_arcs = arc_row_splits(graphs).diff()
+        answers = [Answer([]) for _ in stretches]
+        # One that is still too large is one long word, and has no answer.
+        fitting = (num_arcs * (lengths + 1) <= self.max_cells).nonzero().flatten().tolist()
+        for part in plan_batches(lengths[fitting], num_arcs[fitting], self.max_cells):
+            part = [fitting[i] for i in part]
+            some = [stretches[i] for i in part]
+            names = [f"{cut.id} [frames {one.begin} to {one.end}]" for one in some]
+            index = torch.tensor(part, dtype=torch.int32)
+            emissions = self._emissions(
+                model,
+                decoding,
+                Posteriors(
+                    *(
+                        pad_sequence([values[one.begin : one.end] for one in some], True)
+                        for values in (found.units, found.boundary, found.correctness)
+                    )
+                ),
+                lengths[part],
+                names,
+                None if single is None else k2.index_fsa(single, index),
+            )
+            own = answers_of(k2.index_fsa(graphs, index), emissions, wanted)
+            for place, answer in zip(part, own):
+                answers[place] = answer
+        return answers
+
+    def _posteriors_of(self, cut: Cut, model: MlVae, device: torch.device) -> Posteriors:
+        """What the networks say of a long cut, (T, C) each; see :mod:`mlvae.data.dataset`."""
+        whole = self.dataset.features(cut)
+        num_frames = len(whole)
+        inner = sections(cut.id, num_frames)
+        found: list[Posteriors] = []
+        for begin in range(0, len(inner), SECTIONS_AT_ONCE):
+            some = inner[begin : begin + SECTIONS_AT_ONCE]
+            seen = [
+                Section(
+                    cut.id,
+                    max(one.begin - NETWORK_MARGIN, 0),
+                    min(one.end + NETWORK_MARGIN, num_frames),
+                )
+                for one in some
+            ]
+            features = pad_sequence([whole[one.begin : one.end] for one in seen], True).to(device)
+            lengths = torch.tensor([one.end - one.begin for one in seen], device=device)
+            of_batch = model(features, lengths)
+            for row, (one, outer) in enumerate(zip(some, seen)):
+                own = slice(one.begin - outer.begin, one.end - outer.begin)
+                found.append(
+                    Posteriors(
+                        of_batch.units[row, own],
+                        of_batch.boundary[row, own],
+                        of_batch.correctness[row, own],
+                    )
+                )
+        columns = zip(*((one.units, one.boundary, one.correctness) for one in found))
+        return Posteriors(*map(torch.cat, columns))
+
+
+def _alone(number: int, cut: Cut) -> SearchBatch:
+    """A cut that is searched in stretches."""
+    return SearchBatch(number, CutSet.from_cuts([cut]))
+
+
+def _slots_of(units: Sequence) -> int:
+    """Slots of one utterance, as MlFsaCompiler.compile reads it."""
+    return sum(1 if isinstance(unit, int) else num_slots(unit) for unit in units)
+
+
+@contextlib.contextmanager
+def _evaluating(model: MlVae) -> Iterator[None]:
+    """The model in evaluation mode, and back."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
+
+
+def _times(model: MlVae, words: Words, found: Posteriors) -> list[WordTime] | None:
+    """Where words lie by the model itself, for a cut that was not aligned before."""
+    single = MlFsaCompiler(model.num_units, "single", model.states_per_unit, model.silence)
+
+    def emissions_of(begin: int, end: int, rate: float) -> Emissions:
+        starts = torch.tensor([1 - rate, rate]).log().expand(1, end - begin, 2)
+        return single.emissions(
+            found.units[None, begin:end],
+            torch.tensor([end - begin]),
+            log_prior=model.log_prior,
+            log_boundary=starts.to(found.units),
+        )
+
+    return locate(words, len(found.units), single, emissions_of)

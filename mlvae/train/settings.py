@@ -1,0 +1,143 @@
+"""How ML-VAE is trained: what a configuration file may say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from mlvae.bounds import (
+    Count,
+    CountOrNone,
+    Depth,
+    Fraction,
+    LearningRate,
+    Part,
+    Positive,
+    Rate,
+    Settings,
+    Size,
+    Weight,
+)
+from mlvae.fsa.topology import TOPOLOGIES
+from mlvae.train.estep import Decoding
+
+#: Topologies that ML-VAE can be trained with; ``separate`` finds boundaries first, see
+#: :class:`.estep.SeparateCompiler`.
+TopologyName = Literal[
+    (*[name for name, one in TOPOLOGIES.items() if one.has_mismatch], "separate")
+]
+#: Those that say what was spoken in place of a unit.
+COMPETING = [name for name, one in TOPOLOGIES.items() if one.takes_competitors]
+
+
+@dataclass
+class ReinforceConfig(Settings):
+    """How q(pi) learns from the reward (the paper's section on REINFORCE).
+
+    Attributes:
+        samples: N_mc, samples of pi a frame.
+        entropy_weight: of the entropy of q(pi).
+        baseline_size: width of the two fully connected layers of the baseline b(x).
+    """
+
+    samples: Count = 5
+    entropy_weight: Weight = 0.05
+    baseline_size: Size = 512
+
+
+@dataclass
+class JointConfig(Settings):
+    """Joint optimisation.
+
+    Attributes:
+        temperature: of the relaxed samples of b and pi.
+        mispronunciation_rate: mean of p(pi).
+    """
+
+    temperature: Positive = 0.5
+    mispronunciation_rate: Rate = 0.15
+
+
+@dataclass
+class TrainConfig(Settings):
+    """How ML-VAE is trained; the defaults are those of the paper-size configuration.
+
+    Attributes:
+        algorithm: what an outer iteration does: ``alternating`` (the paper's Algorithm 1),
+            ``reinforce`` (the same, where q(pi) also learns from a reward: ML-VAE-RL), or ``joint``
+            (all modules at every step, without an E-step: the paper's second ablation).
+        iterations: outer iterations.
+        estimator_epochs: passes of the phoneme estimator an iteration; the paper has one. Where
+            there is little data, it has the most to learn and takes the least time.
+        max_frames: largest batch, in frames with padding.
+        learning_rate: of Adam, one optimizer a module.
+        final_learning_rate: reached in the last iteration by equal factors; 0 keeps it constant.
+        gradient_clip: largest gradient norm a module; 0 for no limit.
+        boundary_kl_weight: lambda_b.
+        boundary_prior_strength: alpha + beta of the boundary prior, whose mean is units a frame.
+        generator_kl_weight: lambda_r.
+        correctness_weight: lambda_l.
+        boundary_target: which boundaries teach the boundary detector: ``aligned`` (B-bar of the
+            forced alignment, the paper) or ``found`` (B-hat of the E-step, its first ablation).
+        corruption_rate: share of validation units corrupted to choose the epoch.
+        selection: what chooses the iteration that is kept: ``corrupted_f1``, how well corrupted
+            units are found, or ``path_score``, the best paths' mean score a frame on the validation
+            part as it is. Units are corrupted evenly: that tells nothing of an error which many
+            make of the same unit, such as pseudo-labelling is to find.
+        decoding: how posteriors become scores, in training and afterwards.
+        topology: of the E-step: ``ml`` (the paper), ``substitution``, or ``separate`` (boundaries
+            by the single-path acceptor, then correctness a segment: the paper's third ablation).
+        states_per_unit: states that the estimator tells apart in a unit.
+        pseudo_labels_after: after this many iterations the estimator's targets are what the E-step
+            perceived instead of the canonical units, and the rate of mispronunciations and the
+            confusion table are re-estimated from it; 0 for never (the paper).
+        estimate_after: after this many iterations the rate and the table are re-estimated in every
+            iteration, also before pseudo-labelling; 0 for when pseudo-labelling.
+        reinforce: of algorithm ``reinforce``.
+        joint: of algorithm ``joint``.
+        label_smoothing: share of a target's probability that is spread over all outputs.
+        precision: of the module that learns: ``float32``, or on a GPU also ``float16`` or
+            ``bfloat16`` by automatic mixed precision. The E-step is in float32 always.
+    """
+
+    algorithm: Literal["alternating", "reinforce", "joint"] = "alternating"
+    iterations: Count = 50
+    estimator_epochs: Count = 1
+    max_frames: Count = 2000
+    learning_rate: LearningRate = 1e-3
+    final_learning_rate: Part = 0.0
+    gradient_clip: Weight = 5.0
+    boundary_kl_weight: Weight = 0.01
+    boundary_prior_strength: Positive = 10.0
+    generator_kl_weight: Weight = 1.0
+    correctness_weight: Weight = 0.001
+    boundary_target: Literal["aligned", "found"] = "aligned"
+    corruption_rate: Rate = 0.2
+    selection: Literal["corrupted_f1", "path_score"] = "corrupted_f1"
+    decoding: Decoding = field(default_factory=Decoding)
+    topology: TopologyName = "ml"
+    states_per_unit: Depth = 1
+    pseudo_labels_after: CountOrNone = 0
+    estimate_after: CountOrNone = 0
+    reinforce: ReinforceConfig = field(default_factory=ReinforceConfig)
+    joint: JointConfig = field(default_factory=JointConfig)
+    label_smoothing: Fraction = 0.0
+    precision: Literal["float32", "float16", "bfloat16"] = "float32"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.algorithm == "joint" and self.boundary_target != "aligned":
+            raise ValueError("algorithm joint has no E-step: its boundary_target is aligned")
+        if self.algorithm == "joint" and self.estimator_epochs > 1:
+            raise ValueError("algorithm joint trains all modules together: estimator_epochs is 1")
+        for name in ("pseudo_labels_after", "estimate_after"):
+            if getattr(self, name) and self.topology not in COMPETING:
+                raise ValueError(f"{name} goes with topology {COMPETING[0]}, not {self.topology!r}")
+        if self.decoding.deletions and self.topology == "separate":
+            raise ValueError("topology separate has no deletions: they go with the others")
+        if self.decoding.competitors and self.topology not in COMPETING:
+            raise ValueError(f"competitors go with topology {COMPETING[0]}, not {self.topology!r}")
+        if self.algorithm == "joint" and (self.pseudo_labels_after or self.estimate_after):
+            raise ValueError("algorithm joint has no E-step: nothing can be pseudo-labelled")
+        if self.algorithm == "joint" and self.decoding.competitors:
+            raise ValueError("algorithm joint has no E-step to rank competitors by")

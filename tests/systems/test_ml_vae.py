@@ -1,0 +1,272 @@
+"""A system from training to tiers, on sounds that are easily told apart."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+from lhotse import CutSet
+from safetensors.torch import load_file
+
+from mlvae.config import RecipeConfig, System
+from mlvae.device import num_parameters
+from mlvae.nn import NarrowAcousticModelConfig
+from mlvae.systems import Setup, load_localizers
+from mlvae.systems.align import AlignConfig
+from mlvae.systems.ml_vae import (
+    MlVaeSettings,
+    TrainedMlVae,
+    load_ml_vae,
+    new_model,
+    train_ml_vae,
+)
+from mlvae.tiers import tier
+from mlvae.train import Decoding, TrainConfig, Trainer
+from mlvae.train.selection import CalibrationConfig
+from tests.train.test_estep import NUM_UNITS, GivenFeatures, features_of, stand_in
+from tests.train.tiny import CPU, TABLE, dataset, make_cut, spoken_cuts, tiny_model_config
+
+TRAIN = TrainConfig(iterations=8, max_frames=300, learning_rate=0.02)
+SUB = MlVaeSettings(
+    tiny_model_config(),
+    replace(
+        TRAIN,
+        topology="substitution",
+        states_per_unit=2,
+        pseudo_labels_after=4,
+        decoding=Decoding(acoustic_scale=0.5),
+    ),
+    CalibrationConfig(scales=[0.1, 0.25, 0.6]),
+    boundaries="aligner",
+)
+CONFIG = RecipeConfig(
+    align=AlignConfig(
+        NarrowAcousticModelConfig(states_per_unit=2, hidden_size=32),
+        rounds=4,
+        epochs_per_round=3,
+        batch_frames=128,
+        learning_rate=5e-3,
+    ),
+    systems={
+        name: System(name, "ml_vae", settings=settings)
+        for name, settings in {
+            "ml-vae": MlVaeSettings(tiny_model_config(), replace(TRAIN, iterations=1)),
+            "ml-vae-sub": SUB,
+        }.items()
+    },
+)
+CONFIG.systems["no-generator"] = System(
+    "no-generator",
+    "ml_vae",
+    model_of="ml-vae-sub",
+    settings=replace(
+        SUB, train=replace(SUB.train, decoding=Decoding(acoustic_scale=0.5, use_correctness=False))
+    ),
+)
+
+
+def with_settings(
+    name: str, settings: MlVaeSettings, config: RecipeConfig = CONFIG
+) -> RecipeConfig:
+    """The configuration with other settings of a system."""
+    system = replace(config.systems[name], settings=settings)
+    return replace(config, systems={**config.systems, name: system})
+
+
+def setup_of(name: str, folder, config: RecipeConfig = CONFIG) -> Setup:
+    return Setup(name, config, dataset(), CPU, 0, folder)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Sums are the same for the same number of threads only."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def cuts() -> tuple[CutSet, CutSet]:
+    return spoken_cuts(60)[0], spoken_cuts(16, seed=1)[0]
+
+
+def train(name: str, cuts, folder, config: RecipeConfig = CONFIG) -> dict:
+    return train_ml_vae(setup_of(name, folder, config), *cuts)
+
+
+@pytest.fixture(scope="module")
+def trained(cuts, tmp_path_factory):
+    """The folder of ml-vae-sub, and what training returned."""
+    folder = tmp_path_factory.mktemp("ml-vae-sub")
+    return folder, train("ml-vae-sub", cuts, folder)
+
+
+def test_training_says_what_was_chosen_and_how_large_the_parts_are(cuts, trained):
+    folder, training = trained
+    losses = training["scale_log_loss"]
+    assert list(losses) == ["0.1", "0.25", "0.6"]
+    assert losses[str(training["acoustic_scale"])] == min(losses.values())
+    system = load_ml_vae(setup_of("ml-vae-sub", folder), cuts[1])
+    edges = num_parameters(system.boundary_aligner.model)
+    generator = num_parameters(system.model.generator)
+    assert training["num_params"] == num_parameters(system.model) + edges
+    assert training["num_params_without_generator"] == training["num_params"] - generator
+    assert generator > 0 and edges > 0
+    json.dumps(training, allow_nan=False)
+
+
+def test_what_was_trained_is_read(cuts, trained):
+    folder, training = trained
+    system = load_ml_vae(setup_of("ml-vae-sub", folder), cuts[1])
+    assert system.topology == "substitution"
+    assert system.decoding == Decoding(training["acoustic_scale"], True)
+    stored = load_file(folder / "model.safetensors")
+    for name, value in system.model.state_dict().items():
+        assert torch.equal(value, stored[name]), name
+    assert 0.05 < float(system.model.log_correctness[1].exp()) < 0.3
+    uniform = new_model(setup_of("ml-vae-sub", folder), cuts[1]).log_confusion
+    assert not torch.equal(system.model.log_confusion, uniform)
+
+
+def test_what_was_said_is_perceived_and_where(trained):
+    test, _ = spoken_cuts(30, seed=2)
+    system = load_ml_vae(setup_of("ml-vae-sub", trained[0]), test)
+    found, short = system.localize(test)
+    assert short == []
+    hits, errors = [], []
+    for cut in found:
+        features, true = cut.load_features(), tier(cut, "fa")
+        middle = [round(100 * (item.start + item.end) / 2) for item in true]
+        said = [TABLE.symbols[int(features[t, : len(TABLE)].argmax())] for t in middle]
+        if len(set(said)) == 1:
+            continue  # without its mean, a cut of one sound says nothing
+        for told, perceived, symbol in zip(tier(cut, "mlvae"), tier(cut, "mlvae_perceived"), said):
+            if told.symbol not in (symbol, perceived.symbol):
+                hits.append(perceived.symbol == symbol)
+        errors += [abs(a.start - b.start) for a, b in zip(tier(cut, "mlvae"), true)]
+    assert len(hits) > 8
+    assert sum(hits) / len(hits) > 0.9
+    assert sum(error < 0.011 for error in errors) / len(errors) > 0.9
+
+
+def test_edges_are_those_that_the_configuration_names(trained):
+    """With the same weights: of the path, or of the aligner; nothing else differs."""
+    test, _ = spoken_cuts(6, seed=2)
+    starts, scores = {}, {}
+    for edges in ("path", "aligner"):
+        config = with_settings("ml-vae-sub", replace(SUB, boundaries=edges))
+        system = load_ml_vae(setup_of("ml-vae-sub", trained[0], config), test)
+        assert (system.boundary_aligner is not None) is (edges == "aligner")
+        found, _ = system.localize(test)
+        items = [item for cut in found for item in tier(cut, "mlvae")]
+        starts[edges], scores[edges] = [i.start for i in items], [i.score for i in items]
+        # On the grid of frames.
+        assert [100 * start for start in starts[edges]] == pytest.approx(
+            [round(100 * start) for start in starts[edges]]
+        )
+    assert scores["path"] == scores["aligner"]
+    assert starts["aligner"] == pytest.approx(starts["path"], abs=0.03)
+
+
+def test_training_again_gives_the_same_and_does_not_repeat_the_training(
+    cuts, trained, tmp_path, monkeypatch
+):
+    """Also after a kill between the training and the choice of the scale, or of the edges."""
+    folder, expected = trained
+    again = tmp_path / "again"
+    shutil.copytree(folder, again)
+    (again / "boundaries.safetensors").unlink()
+    monkeypatch.setattr(Trainer, "_iterate", lambda *_: pytest.fail("trained once more"))
+    found = train("ml-vae-sub", cuts, again)
+    for training in (found, dict(expected)):
+        assert training.pop("training_seconds") > 0
+    assert found == {key: value for key, value in expected.items() if key != "training_seconds"}
+    for name in ("model", "boundaries", "checkpoint"):
+        path = f"{name}.safetensors"
+        assert (again / path).read_bytes() == (folder / path).read_bytes(), name
+
+
+def test_the_paper_has_neither_scale_nor_edges(cuts, tmp_path):
+    training = train("ml-vae", cuts, tmp_path)
+    assert training["acoustic_scale"] == 1.0
+    assert "scale_log_loss" not in training
+    assert not (tmp_path / "boundaries.safetensors").exists()
+    system = load_ml_vae(setup_of("ml-vae", tmp_path), cuts[1])
+    assert (system.topology, system.boundary_aligner, system.decoding) == ("ml", None, Decoding())
+    generator = num_parameters(system.model.generator)
+    assert training["num_params"] == num_parameters(system.model)
+    assert training["num_params_without_generator"] == training["num_params"] - generator
+
+
+def test_the_edges_of_another_run_do_not_outlive_it(cuts, trained, tmp_path, monkeypatch):
+    """Killed before its own aligner was trained, a run must not be read with that of another."""
+    folder = tmp_path / "ml-vae-sub"
+    shutil.copytree(trained[0], folder)
+    settings = replace(SUB, train=replace(SUB.train, iterations=1, learning_rate=1e-3))
+    config = with_settings("ml-vae-sub", settings)
+
+    def killed(*_):
+        raise MemoryError
+
+    monkeypatch.setattr("mlvae.systems.ml_vae.train_boundary_aligner", killed)
+    with pytest.raises(MemoryError):
+        train("ml-vae-sub", cuts, folder, config)
+    with pytest.raises(ValueError, match="there is no model .*boundaries.safetensors"):
+        load_ml_vae(setup_of("ml-vae-sub", folder, config), cuts[1])
+
+
+def test_what_is_missing_is_named(cuts, trained, tmp_path):
+    with pytest.raises(ValueError, match=r"there is no model .*model.safetensors"):
+        load_ml_vae(setup_of("ml-vae-sub", tmp_path), cuts[1])
+    shutil.copy(trained[0] / "model.safetensors", tmp_path)
+    with pytest.raises(ValueError, match=r"there is no model .*boundaries.safetensors"):
+        load_ml_vae(setup_of("ml-vae-sub", tmp_path), cuts[1])
+    with pytest.raises(ValueError, match=r"model.safetensors is not of this configuration"):
+        load_ml_vae(setup_of("ml-vae", tmp_path), cuts[1])
+    for name in ("sub", "no-generator"):  # what has no model of its own cannot be named
+        with pytest.raises(ValueError, match=f"there is no system '{name}'; there are: ml-vae, "):
+            load_localizers(setup_of(name, tmp_path), cuts[1])
+
+
+def test_without_the_generator_the_stored_rate_counts():
+    """One unit: two frames, the branches are summed by hand; q(pi) says it is surely wrong."""
+    model = stand_in()
+    model.log_correctness.copy_(torch.tensor([0.6, 0.4]).log())
+    features = features_of(2, wrong=[0, 1], sure=5.0)
+    features[:, :NUM_UNITS] = [[0.3, -0.2, 0.5, 0.1], [1.0, 0.2, -0.3, 0.0]]
+    cut = make_cut("x", features, ["c"])
+    q = torch.from_numpy(features[:, :NUM_UNITS]).softmax(1)
+    ratio = (q / 0.25).prod(0)
+    other = float(ratio[[0, 1, 3]].mean())
+
+    def probability(system: TrainedMlVae) -> float:
+        (found,), _ = system.localize(CutSet.from_cuts([cut]))
+        return tier(found, "mlvae")[0].score
+
+    def expected(rate: float) -> float:
+        return rate * other / (rate * other + (1 - rate) * float(ratio[2]))
+
+    given = GivenFeatures(TABLE)
+    system = TrainedMlVae(model, "substitution", Decoding(), None, given, CPU)
+    assert probability(system) == pytest.approx(expected(1 / (1 + math.exp(-5))), rel=1e-4)
+    system.decoding = Decoding(use_correctness=False)
+    assert probability(system) == pytest.approx(expected(0.4), rel=1e-4)
+
+
+def test_without_the_generator_its_weights_do_not_matter(cuts, trained):
+    both = [
+        load_ml_vae(setup_of(name, trained[0]), cuts[1]) for name in ("ml-vae-sub", "no-generator")
+    ]
+    before = [s.localize(cuts[1])[0] for s in both]
+    with torch.no_grad():
+        for system in both:
+            for value in system.model.generator.parameters():
+                value.normal_()
+    after = [s.localize(cuts[1])[0] for s in both]
+    assert list(after[1]) == list(before[1])
+    assert list(after[0]) != list(before[0])
