@@ -6,7 +6,7 @@ Each takes :class:`Inputs` and returns one :class:`UnitPath` an utterance. The s
 * :func:`loop_dp`: Viterbi as one writes it first, scalar by scalar over numpy arrays. Its time says
   as much of the style as of the algorithm: a loop tuned by hand, with Python lists, local variables
   and nothing computed twice, takes about a ninth of it.
-* :func:`batched_dp`: torch, all utterances, units and branches in one step a frame.
+* :func:`batched_dp`: torch, all utterances, units and branches in one step per frame.
 * :func:`compiled_dp`: the loop compiled by numba, for one thread.
 
 State (k, 0) says that the last frame was in unit k said right, (k, 1) in unit k said wrong.
@@ -96,7 +96,7 @@ class _Scores:
 
 
 def batched_dp(inputs: Inputs) -> list[UnitPath]:
-    """One step a frame for the whole batch, on the device of the inputs; traced back on CPU."""
+    """One step per frame for the whole batch, on the device of the inputs; traced back on CPU."""
     log_q, log_p = inputs.log_posteriors, inputs.log_prior
     batch, num_frames, _ = log_q.shape
     units = inputs.padded_units().to(log_q.device)

@@ -52,7 +52,7 @@ class Correctness:
         rate_wrong: the same in those of wrong ones.
         area_rate: chance that a wrong unit has the higher mean q(pi_t = 1) of a wrong and a right
             one (area under the ROC curve); 0.5 says nothing.
-        gain_right: mean gain of pi_t = 1, nats a frame, in units that were said right.
+        gain_right: mean gain of pi_t = 1, nats per frame, in units that were said right.
         gain_wrong: the same in wrong ones.
         area_gain: as ``area_rate``, of the mean gain.
     """

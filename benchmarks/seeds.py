@@ -6,7 +6,7 @@
         --exp-dirs exp/audiomnist/fsdd/small exp/seed-1/audiomnist/fsdd/small
 
 Each folder is one run of both systems on the same corpus, as stage 5 leaves it. How the interval is
-made is said in mlvae/score/seeds.py: variances over runs and over test recordings are added.
+made is said in mlvae/score/intervals.py: variances over runs and over test recordings are added.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ Count = Annotated[int, Bounds(1, 10**9)]
 CountOrNone = Annotated[int, Bounds(0, 10**9)]
 #: Width of a layer.
 Size = Annotated[int, Bounds(1, 10**5)]
-#: Layers on top of one another; states a unit.
+#: Layers on top of one another; states per unit.
 Depth = Annotated[int, Bounds(1, 100)]
 #: Frames on each side of a frame.
 Context = Annotated[int, Bounds(0, 1000)]

@@ -17,7 +17,7 @@ import mlvae
 from mlvae.made import writing
 
 RATE, PITCH, RANGE = 1, 3, 4
-"""espeak_PARAMETER: words a minute, base pitch and range of the pitch."""
+"""espeak_PARAMETER: words per minute, base pitch and range of the pitch."""
 
 UTF8 = 1
 """Flag of espeak_Synth."""

@@ -17,7 +17,7 @@ class NarrowAcousticModelConfig(Settings):
     """Sizes of the narrow acoustic model.
 
     Attributes:
-        states_per_unit: left-to-right states a unit.
+        states_per_unit: left-to-right states per unit.
         context: frames seen on each side.
         hidden_size: width of the hidden layers.
         dropout: dropout after the hidden layers.

@@ -21,7 +21,7 @@ from mlvae.nn.layers import flip, flip_index, frame_mask, full
 
 
 class _Scan(torch.autograd.Function):
-    """The recurrence over frames, three small operations a frame forward and one backward.
+    """The recurrence over frames, three small operations per frame forward and one backward.
 
     Scripting the loop instead makes torch compile its gradient anew for every length of batch.
     """

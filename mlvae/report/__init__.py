@@ -1,1 +1,1 @@
-"""Views of a hypothesis for people: TextGrid files and a picture."""
+"""Views of tiers and results: TextGrid files and plots."""

@@ -17,7 +17,7 @@ from mlvae.made import Record, path_of_id
 from mlvae.stage import atomic_path, log
 from mlvae.tiers import tier
 
-DELETED = "_deleted"
+POINTS = "_points"
 # Times are written with this many decimals (microseconds): below one sample of any recording, and
 # enough to make ends and starts equal that differ by rounding only.
 DECIMALS = 6
@@ -28,7 +28,7 @@ MAX_OVERHANG = 0.0101
 
 
 def textgrid_paths(cut_ids: Iterable[str], folder: Path) -> dict[str, Path]:
-    """By id of a cut its file in a folder; ids that cannot be names of files are left out."""
+    """By id of a cut its file in a folder; ids that cannot be names of files are omitted."""
     paths = {}
     for cut_id in cut_ids:
         with contextlib.suppress(ValueError):
@@ -81,7 +81,7 @@ def write_textgrid(
     Each tier becomes an interval tier of the same name from 0 to the cut's duration; stretches
     that belong to no unit (silence) become intervals with empty text. An interval tier cannot hold
     a unit without length, such as a deleted one: these go to a point tier named after the tier,
-    e.g. ``mlvae_deleted``, which exists only where there are any; several at the same time make one
+    e.g. ``mlvae_points``, which exists only where there are any; several at the same time make one
     point with their symbols in order and separated by spaces. Scores are not written.
 
     Args:
@@ -102,7 +102,7 @@ def write_textgrid(
         grid.addTier(IntervalTier(name, intervals, 0.0, duration), reportingMode="error")
         if points:
             entries = [(time, " ".join(symbols)) for time, symbols in points.items()]
-            grid.addTier(PointTier(name + DELETED, entries, 0.0, duration), reportingMode="error")
+            grid.addTier(PointTier(name + POINTS, entries, 0.0, duration), reportingMode="error")
     with atomic_path(path, record) as temporary:
         grid.save(
             str(temporary),

@@ -100,9 +100,9 @@ class AlignConfig(Settings):
     """How the aligner is trained.
 
     Attributes:
-        model: sizes of the narrow acoustic model, with its states a unit.
+        model: sizes of the narrow acoustic model, with its states per unit.
         rounds: rounds of training and realigning.
-        epochs_per_round: passes over all frames a round.
+        epochs_per_round: passes over all frames per round.
         batch_frames: frames a step; they are drawn from all cuts.
         learning_rate: of Adam.
         search_frames: largest batch of the search, in frames with padding.
@@ -220,7 +220,7 @@ class Aligner:
     def align(
         self, cuts: CutSet, dataset: UnitDataset, passes: Passes | None = None
     ) -> tuple[CutSet, list[str]]:
-        """Add the tier ``fa``; item scores are mean log scores a frame.
+        """Add the tier ``fa``; item scores are mean log scores per frame.
 
         It has one item a canonical unit. A cut that was found to be spoken in other pronunciations
         than the canonical ones also has ``fa_variant``, see :mod:`mlvae.train.pronunciations`.
@@ -461,7 +461,7 @@ class Aligner:
 
 
 def _items(cut: Cut, spans: Sequence[UnitSpan], table: UnitTable) -> list[AlignmentItem]:
-    """The units of an alignment with their mean scores a frame."""
+    """The units of an alignment with their mean scores per frame."""
     units = [span for span in spans if span.kind == "unit"]
     scores = [span.score / max(span.end - span.start, 1) for span in units]
     return items_of_spans(cut, units, table.units(span.unit for span in units), scores)

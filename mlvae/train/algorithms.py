@@ -678,7 +678,7 @@ def policy_loss(
         entropy_weight: of the entropy of q(pi), which is explicit.
 
     Returns:
-        The loss, and detached: the ``entropy`` of q(pi), nats a frame, and ``advantage_std``.
+        The loss, and detached: the ``entropy`` of q(pi), nats per frame, and ``advantage_std``.
     """
     std = advantage[:, mask].std(unbiased=False)
     advantage = advantage / std.clamp(min=1e-6)

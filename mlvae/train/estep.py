@@ -179,7 +179,7 @@ class SeparateCompiler(MlFsaCompiler):
 
     Args:
         num_units: units N.
-        states_per_unit: states a unit.
+        states_per_unit: states per unit.
         silence: whether silence is optional at edges and between words.
     """
 

@@ -74,16 +74,16 @@ class TrainConfig(Settings):
         final_learning_rate: reached in the last iteration by equal factors; 0 keeps it constant.
         gradient_clip: largest gradient norm a module; 0 for no limit.
         boundary_kl_weight: lambda_b.
-        boundary_prior_strength: alpha + beta of the boundary prior, whose mean is units a frame.
+        boundary_prior_strength: alpha + beta of the boundary prior, whose mean is units per frame.
         generator_kl_weight: lambda_r.
         correctness_weight: lambda_l.
         boundary_target: which boundaries teach the boundary detector: ``aligned`` (B-bar of the
             forced alignment, the paper) or ``found`` (B-hat of the E-step, its first ablation).
         corruption_rate: share of validation units corrupted to choose the epoch.
         selection: what chooses the iteration that is kept: ``corrupted_f1``, how well corrupted
-            units are found, or ``path_score``, the best paths' mean score a frame on the validation
-            part as it is. Units are corrupted evenly: that tells nothing of an error which many
-            make of the same unit, such as pseudo-labelling is to find.
+            units are found, or ``path_score``, the best paths' mean score per frame on the
+            validation part as it is. Units are corrupted evenly: that tells nothing of an error
+            which many make of the same unit, such as pseudo-labelling is to find.
         decoding: how posteriors become scores, in training and afterwards.
         topology: of the E-step: ``ml`` (the paper), ``substitution``, or ``separate`` (boundaries
             by the single-path acceptor, then correctness a segment: the paper's third ablation).

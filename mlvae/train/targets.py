@@ -265,7 +265,7 @@ def log_prior(
 def boundary_prior(
     cuts: CutSet, aligned: Mapping[str, Sequence[UnitSpan]], strength: float
 ) -> tuple[float, float]:
-    """Alpha and beta of p(eta): mean units a frame in the training set, and alpha + beta."""
+    """Alpha and beta of p(eta): mean units per frame in the training set, and alpha + beta."""
     units = sum(len(spans) for spans in aligned.values())
     rate = units / sum(cut.num_frames for cut in cuts)
     return strength * rate, strength * (1 - rate)

@@ -52,9 +52,9 @@ def test_units_without_length_go_to_a_point_tier(tmp_path):
     units = [("z", 0.0, 0.0), ("a", 0.0, 0.5), ("y", 0.5, 0.0), ("x", 0.5, 0.0), ("b", 0.5, 0.5)]
     write_textgrid(make_cut(mlvae=[*units, ("w", 1.0, 0.0)], fa=units[1:2]), path, ["mlvae", "fa"])
     _, tiers = read(path)
-    assert list(tiers) == ["mlvae", "mlvae_deleted", "fa"]
+    assert list(tiers) == ["mlvae", "mlvae_points", "fa"]
     assert tiers["mlvae"] == [(0.0, 0.5, "a"), (0.5, 1.0, "b")]
-    assert tiers["mlvae_deleted"] == [(0.0, "z"), (0.5, "y x"), (1.0, "w")]
+    assert tiers["mlvae_points"] == [(0.0, "z"), (0.5, "y x"), (1.0, "w")]
 
 
 def test_a_tier_may_be_empty_or_all_deleted(tmp_path):
@@ -63,7 +63,7 @@ def test_a_tier_may_be_empty_or_all_deleted(tmp_path):
     assert read(path)[1] == {
         "fa": [(0.0, 1.0, "")],
         "mlvae": [(0.0, 1.0, "")],
-        "mlvae_deleted": [(0.3, "a")],
+        "mlvae_points": [(0.3, "a")],
     }
 
 
@@ -98,7 +98,7 @@ def test_symbols(tmp_path, symbol):
     _, tiers = read(path)
     assert tiers["fa"] == [(0.0, 0.5, symbol), (0.5, 1.0, "x")]
     # praatio's reader leaves the doubled quotes of points as they are in the file.
-    assert tiers["fa_deleted"] == [(0.5, symbol.replace('"', '""'))]
+    assert tiers["fa_points"] == [(0.5, symbol.replace('"', '""'))]
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ class SpokenClip:
     Attributes:
         path: file to write, relative to the folder of the work.
         text: the word.
-        rate: words a minute.
+        rate: words per minute.
         pitch: base pitch of the voice, 0 to 99.
         pitch_range: 0 (monotone) to 99.
         peak: amplitude of the loudest sample before noise, up to 1.

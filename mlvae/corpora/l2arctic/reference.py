@@ -2,8 +2,8 @@
 
 Canonical units are phones of the text, phones (and silence) of the annotators, or words, see the
 functions below. What is written is a supervision with the tiers
-``canonical`` and ``perceived`` (one item a unit, equal times in seconds; ``-`` was perceived where
-a unit was left out) and these ``custom`` fields:
+``canonical`` and ``perceived`` (one item per unit, equal times in seconds; ``-`` was perceived
+where a unit was left out) and these ``custom`` fields:
 
 ``split``, ``units_from``
     as in the other corpora; a unit comes from its own recording.

@@ -78,7 +78,7 @@ def read_confusions() -> dict[Pair, int]:
 
 
 def mean_rates(counts: Mapping[Pair, int], phones: Sequence[Sequence[str]]) -> dict[Pair, float]:
-    """Rates that give the real numbers of errors an utterance on the given sentences.
+    """Rates that give the real numbers of errors per utterance on the given sentences.
 
     Args:
         counts: as `read_confusions` gives them.

@@ -59,7 +59,7 @@ class SpokenUtterance:
         voice: as espeak-ng has it, such as ``en-us+f1``.
         words: phones of each word, see `mlvae.corpora.simulate.phones`; a word may be empty.
         pauses: for each word, how many of espeak-ng's long pauses follow it.
-        rate: words a minute.
+        rate: words per minute.
         pitch: base pitch of the voice, 0 to 99.
         pitch_range: 0 (monotone) to 99.
         warp: factor on all frequencies, formants included; times are divided by it.
