@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
         default="ml",
         metavar="NAME",
         help="single: the canonical units only; ml: each may be mispronounced; substitution, with "
-        "the form frames: and what is said instead is told (default: ml)",
+        "the form frames: and what is perceived instead is told (default: ml)",
     )
     graph.set_defaults(run=_graph)
     return parser

@@ -1,4 +1,4 @@
-"""What a stage of a recipe owes its user: log lines, counts that add up, whole files or none."""
+"""Shared by all stages: logging, progress, atomic writes, counts of done and skipped items."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from mlvae.train.selection import CalibrationConfig, choose_scale
 
 @dataclass
 class MlVaeSettings(Settings):
-    """What a system of kind ``ml_vae`` is told.
+    """Settings of a system of kind ``ml_vae``.
 
     Attributes:
         model: sizes of the networks.

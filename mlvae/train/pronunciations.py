@@ -1,15 +1,15 @@
-"""From the words of a cut to what the compiler reads, and from its slots back to canonical units.
+"""Pronunciation variants: compiler input for a cut, and its slots mapped to canonical units.
 
 A cut's ``custom["pronunciations"]`` lists, by word, what is correct: lists of units, the first of
-them being the word's canonical units. The acceptor has a way for each. Tiers and reference have one
-item a canonical unit, whichever way was taken; units of another pronunciation are brought to them
-by the alignment of symbols that the reference is made with:
+them being the word's canonical units. The acceptor has a path for each. Tiers and reference have
+one item per canonical unit, whichever path was taken; units of another pronunciation are brought to
+them by the alignment of symbols that the reference is made with:
 
 * a canonical unit has the time of its counterpart, and is wrong where that is, unless what was
   perceived is the canonical unit;
 * one without a counterpart is correct and has no length;
 * a sound without a canonical unit is in no tier of units; a tier of its own (``fa_variant``,
-  ``mlvae_variant``) has all that was spoken, where that is not what canonical units say.
+  ``mlvae_variant``) has all units of the path, where it is not the canonical pronunciation.
 
 Alternatives with a unit that the unit table lacks cannot be modelled and are passed over.
 """

@@ -1,34 +1,12 @@
-"""The reference of L2-ARCTIC utterances: the annotation, brought to the canonical units.
+"""The reference of L2-ARCTIC utterances: the annotation, mapped to the canonical units.
 
 Canonical units are phones of the text, phones (and silence) of the annotators, or words, see the
-functions below. What is written is a supervision with the tiers
-``canonical`` and ``perceived`` (one item per unit, equal times in seconds; ``-`` was perceived
-where a unit was left out) and these ``custom`` fields:
+functions below. docs/formats.md lists the fields that are written. A unit comes from its own
+recording; one without an interval of the annotators (their pronunciation of the word lacks it)
+counts as correct, without length.
 
-``split``, ``units_from``
-    as in the other corpora; a unit comes from its own recording.
-``error``
-    a unit's error type after folding: ``s``, ``d``, ``a``, or empty.
-``annotated``
-    whether a unit has an interval of the annotators. One that has none (their pronunciation of
-    the word lacks it) counts as correct, without length.
-``word_of_unit``
-    the place of a unit's word in ``words``; None for silence of protocol annotation.
-``words``
-    by word of the text: ``word``, ``start`` and ``duration`` (seconds), ``wrong`` (any of its
-    units is), ``marked`` (the annotators mark an error in it that folding leaves), ``insertions``
-    (sounds inserted in it, which make it neither).
-``insertions``
-    sounds that are no unit: ``symbol``, ``start``, ``duration``, ``word``.
-``unplaced``
-    annotated errors on phones that the text's pronunciation lacks: the same, with ``canonical``.
-``excused``
-    places of words in which the annotators mark an error, though what was perceived is another of
-    the word's pronunciations in the lexicon: they are correct here.
-
-`Reference` of `mlvae.score.reference` reads tiers and ``units_from`` alone. Scoring by word needs
-``words``, whose order is that of ``words`` in the cut; ``marked`` does not depend on the kind of
-unit, so that phones and BPE tokens can be compared by it.
+Scoring by word needs ``words``, whose order is that of ``words`` in the cut; ``marked`` does not
+depend on the kind of unit, so that phones and BPE tokens can be compared by it.
 """
 
 from __future__ import annotations
@@ -46,8 +24,7 @@ from mlvae.corpora.l2arctic.labels import DELETION, error_type
 from mlvae.data.lexicon import SIL, Pronunciation
 from mlvae.data.text import words_of_text
 from mlvae.data.units import align_symbols
-
-LEFT_OUT, WRONG = "-", "*"
+from mlvae.tiers import DELETED, UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -120,7 +97,7 @@ def annotation_reference(utterance: Utterance) -> UtteranceReference:
             before = units.pop()
             unit = ReferenceUnit(SIL, SIL, "", before.start, segment.end, None)
         else:
-            perceived = LEFT_OUT if error == DELETION else segment.perceived
+            perceived = DELETED if error == DELETION else segment.perceived
             word = None if silent else segment.word
             unit = ReferenceUnit(
                 segment.canonical, perceived, error, segment.start, segment.end, word
@@ -140,7 +117,7 @@ def phone_reference(
 
     Within a word the units are aligned with the annotators' canonical phones. Deletions keep the
     interval that the annotators gave them. What the annotators call correct is correct, whatever
-    the symbol of the unit; so is a word that was said as another of its pronunciations.
+    the symbol of the unit; so is a word that was read in another of its pronunciations.
 
     Args:
         utterance: as it was read.
@@ -200,7 +177,7 @@ def word_reference(utterance: Utterance, words: Sequence[str]) -> UtteranceRefer
             raise ValueError(f"the tiers have no phones for the word {word['word']!r}")
         wrong = word["wrong"]
         start, end = word["start"], word["start"] + word["duration"]
-        perceived = WRONG if wrong else word["word"]
+        perceived = UNKNOWN if wrong else word["word"]
         reference.units.append(
             ReferenceUnit(word["word"], perceived, "s" if wrong else "", start, end, number)
         )
@@ -217,7 +194,7 @@ def _unit(symbol: str, segment: Segment, word: int, excused: bool) -> ReferenceU
     if excused or perceived in (segment.canonical, symbol):
         return ReferenceUnit(symbol, symbol, "", segment.start, segment.end, word)
     error = error_type(symbol, perceived)
-    perceived = LEFT_OUT if error == DELETION else perceived
+    perceived = DELETED if error == DELETION else perceived
     return ReferenceUnit(symbol, perceived, error, segment.start, segment.end, word)
 
 
