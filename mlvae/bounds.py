@@ -57,7 +57,7 @@ Depth = Annotated[int, Bounds(1, 100)]
 Context = Annotated[int, Bounds(0, 1000)]
 #: Of an optimizer.
 LearningRate = Annotated[float, Bounds(0.0, 1.0, open_low=True)]
-#: Dropout, smoothing: a share that leaves something.
+#: Dropout, smoothing: a fraction below 1.
 Fraction = Annotated[float, Bounds(0.0, 1.0, open_high=True)]
 #: A rate of events, of which there are some but not only these.
 Rate = Annotated[float, Bounds(0.0, 1.0, open_low=True, open_high=True)]

@@ -44,7 +44,7 @@ class System(Settings):
         compare: what its figures are compared with: names of systems, or labels of rows that flag
             every unit.
         flag_all: a row ``flag-all (...)`` is made of this system's spans; empty: none.
-        in_plot: whether the picture of an utterance shows its answer.
+        in_plot: whether the plot of an utterance shows its hypothesis.
         secondary: whether its row is in the second table.
         model_of: the system whose model it answers with, whenever that one answers; empty: its own.
         num_params: key of ``training.json`` for the number of parameters.

@@ -305,10 +305,10 @@ class Algorithm(ABC):
         """Set the rate of an iteration, which falls by equal factors to the last one's."""
         first, last = self.config.learning_rate, self.config.final_learning_rate
         if last > 0:
-            share = iteration / max(self.config.iterations - 1, 1)
+            progress = iteration / max(self.config.iterations - 1, 1)
             for learner in self.learners.values():
                 group = learner.optimizer.param_groups[0]
-                group["lr"] = first * (last / first) ** min(share, 1.0)
+                group["lr"] = first * (last / first) ** min(progress, 1.0)
 
     def search_frames(self) -> int:
         """Largest batch of a search: best paths need no gradients and little memory."""
@@ -425,7 +425,7 @@ class Alternating(Algorithm):
         return generator_epoch(self.learners["generator"], self.model, batches, self.config, means)
 
     def update_pseudo_labels(self, assignments: EStepResult) -> float:
-        """Take over what was perceived as targets; return the share of units that changed."""
+        """Take over what was perceived as targets; return the fraction of units that changed."""
         before = self.targets
         self.targets = {cut_id: before[cut_id] for cut_id in before}
         self.targets.update(assignments.spans)

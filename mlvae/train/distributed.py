@@ -219,10 +219,10 @@ def shard(items: Sequence[T]) -> list[T]:
     return list(items[rank() :: world_size()])
 
 
-def merge_shards(shares: Sequence[Sequence[T]]) -> list[T]:
-    """Put together in the first order what :func:`shard` dealt out, shares by rank."""
-    longest = max(len(share) for share in shares)
-    return [share[index] for index in range(longest) for share in shares if index < len(share)]
+def merge_shards(shards: Sequence[Sequence[T]]) -> list[T]:
+    """Put together in the first order what :func:`shard` dealt out, shards by rank."""
+    longest = max(len(shard) for shard in shards)
+    return [shard[index] for index in range(longest) for shard in shards if index < len(shard)]
 
 
 def wrap(module: nn.Module) -> nn.Module:

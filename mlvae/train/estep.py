@@ -104,7 +104,7 @@ class EStepResult:
     Attributes:
         spans: spans of each cut by id; cuts with fewer frames than units are left out.
         score: mean log score of the best path a frame.
-        flag_rate: share of units that are called mispronounced.
+        flag_rate: fraction of units that are called mispronounced.
     """
 
     spans: dict[str, list[UnitSpan]]

@@ -5,13 +5,13 @@ if P(mispronounced) can tell which units were replaced:
 
 Frames of a unit are far from independent, so that products of their likelihood ratios are too sure
 of themselves. One factor on the log-ratios mends that. It is tuned on held-out cuts, of whose
-canonical units a share c is replaced at random. Original label errors are unknown, and to leave out
-units that the model itself calls wrong would let any scale confirm itself. So the loss uses only
-the known event: was this unit replaced?
+canonical units a fraction c is replaced at random. Original label errors are unknown, and to leave
+out units that the model itself calls wrong would let any scale confirm itself. So the loss uses
+only the known event: was this unit replaced?
 
 Let f(P) be the density of P = P(mispronounced) over the units that were left alone. If P is right,
-a share P of those with that value have wrong labels, and with a rate p of wrong labels altogether,
-the densities over wrong and right labels are ::
+a fraction P of those with that value have wrong labels, and with a rate p of wrong labels
+altogether, the densities over wrong and right labels are ::
 
     f(P | wrong) = f(P) P / p        f(P | right) = f(P) (1 - P) / (1 - p)
 
@@ -82,11 +82,11 @@ def corrupted_f1(
     """Hard detection F1 that is to be expected on real errors, from errors made on purpose.
 
     A unit whose label was wrong to begin with is no false alarm when it is found. The replaced
-    units stand for those with a wrong label: the share of them that is flagged is the recall r.
+    units stand for those with a wrong label: the fraction of them that is flagged is the recall r.
     Those left alone are a mixture, p of them wrong and the rest right, so that of all of them a
-    share p r is flagged rightly, and what is flagged beyond it are false alarms (learning from
+    fraction p r is flagged rightly, and what is flagged beyond it are false alarms (learning from
     positive and unlabelled data: Elkan and Noto 2008; held at 0 or above: Kiryo et al. 2017). With
-    u the share of those left alone that is flagged, precision and recall at a rate of errors p
+    u the fraction of those left alone that is flagged, precision and recall at a rate of errors p
     give ::
 
         F1 = 2 p r / (p + max(u, p r))
@@ -112,8 +112,8 @@ def corrupted_f1(
             flagged[mark] += flag
     if not all(total):
         return 0.0
-    share, recall = (count / of for count, of in zip(flagged, total))
-    return 2 * rate * recall / (rate + max(share, rate * recall))
+    flag_rate, recall = (count / of for count, of in zip(flagged, total))
+    return 2 * rate * recall / (rate + max(flag_rate, rate * recall))
 
 
 #: Rates of wrong labels that are tried.
@@ -126,7 +126,7 @@ class CalibrationConfig(Settings):
 
     Attributes:
         scales: candidates; none leaves the scale as it is.
-        corruption_rate: share of units that are replaced.
+        corruption_rate: fraction of units that are replaced.
         max_cuts: held-out cuts used, the first ones of a random order.
         max_frames: largest batch, in frames with padding.
     """
@@ -178,18 +178,18 @@ def choose_scale(
     losses = {}
     for scale in config.scales:
         candidate = replace(decoding, acoustic_scale=scale)
-        chances = Gathered(([], []))  # of units that were left alone, and of those replaced
-        batches = search.left(passes, chances, f"acoustic scale {scale}")
+        probabilities = Gathered(([], []))  # of units that were left alone, and of those replaced
+        batches = search.left(passes, probabilities, f"acoustic scale {scale}")
         wanted = Wanted(posteriors=True)
         for name, answer in search.answers(model, candidate, device, wanted, batches=batches):
             if answer.spans:
                 found = answer.posteriors
                 wrong = (found.mispronounced + found.deleted).clamp(max=1.0)
-                for mark, chance in zip(replaced[name], wrong.tolist()):
-                    chances.value[mark].append(chance)
-        if not all(chances.value):
+                for mark, probability in zip(replaced[name], wrong.tolist()):
+                    probabilities.value[mark].append(probability)
+        if not all(probabilities.value):
             return decoding, {}
-        values = (torch.tensor(chance, dtype=torch.float64) for chance in chances.value)
+        values = (torch.tensor(some, dtype=torch.float64) for some in probabilities.value)
         losses[str(scale)] = replacement_loss(*values, model.num_units, config.corruption_rate)[0]
     best = min(losses, key=losses.get)
     return replace(decoding, acoustic_scale=float(best)), losses

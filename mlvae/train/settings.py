@@ -79,7 +79,7 @@ class TrainConfig(Settings):
         correctness_weight: lambda_l.
         boundary_target: which boundaries teach the boundary detector: ``aligned`` (B-bar of the
             forced alignment, the paper) or ``found`` (B-hat of the E-step, its first ablation).
-        corruption_rate: share of validation units corrupted to choose the epoch.
+        corruption_rate: fraction of validation units corrupted to choose the epoch.
         selection: what chooses the iteration that is kept: ``corrupted_f1``, how well corrupted
             units are found, or ``path_score``, the best paths' mean score per frame on the
             validation part as it is. Units are corrupted evenly: that tells nothing of an error
@@ -95,7 +95,7 @@ class TrainConfig(Settings):
             iteration, also before pseudo-labelling; 0 for when pseudo-labelling.
         reinforce: of algorithm ``reinforce``.
         joint: of algorithm ``joint``.
-        label_smoothing: share of a target's probability that is spread over all outputs.
+        label_smoothing: fraction of a target's probability that is spread over all outputs.
         precision: of the module that learns: ``float32``, or on a GPU also ``float16`` or
             ``bfloat16`` by automatic mixed precision. The E-step is in float32 always.
     """

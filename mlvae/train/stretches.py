@@ -385,10 +385,10 @@ def _assembled(words: Words, parts: Sequence[tuple[Stretch, Answer, Junction, Ju
             frames = slice(begin.frame - source.begin, end.frame - source.begin)
             fields.setdefault("columns", []).append(answer.columns[frames])
         if any_words:
-            chance = answer.words
-            if chance is None:
-                chance = answer.posteriors.mispronounced + answer.posteriors.deleted
-            fields.setdefault("words", []).append(chance[of_words])
+            probability = answer.words
+            if probability is None:
+                probability = answer.posteriors.mispronounced + answer.posteriors.deleted
+            fields.setdefault("words", []).append(probability[of_words])
     whole = {name: torch.cat(values) for name, values in fields.items()}
     result = Answer(spans, can_skip=any(answer.can_skip for _, answer, _, _ in parts))
     for name in ("columns", "words"):

@@ -98,7 +98,7 @@ def mean_rates(counts: Mapping[Pair, int], phones: Sequence[Sequence[str]]) -> d
     expected: Counter[str] = Counter()
     for pair, rate in rates.items():
         expected[error_kind(pair)] += rate * present[pair[0]] / len(phones)
-    expected["a"] = 1.0  # the counts of insertions are shares already
+    expected["a"] = 1.0  # the counts of insertions are fractions already
     scale = {kind: n / REAL_UTTERANCES / expected[kind] for kind, n in REAL_COUNTS.items()}
     return {pair: rate * scale[error_kind(pair)] for pair, rate in rates.items()}
 
