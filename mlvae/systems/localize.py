@@ -51,9 +51,10 @@ from mlvae.tiers import (
     with_units,
     word_spans,
 )
-from mlvae.train.estep import Decoding, EStep, search_compiler
+from mlvae.train.estep import EStep, search_compiler
 from mlvae.train.loop import Gathered, Passes
 from mlvae.train.pronunciations import by_place, canonical_spans, places_of_slots, spoken_differs
+from mlvae.train.settings import Decoding
 from mlvae.train.stretches import Wanted
 from mlvae.train.targets import items_of_spans
 

@@ -18,7 +18,7 @@ from torch.distributions.relaxed_bernoulli import RelaxedBernoulli
 from mlvae.data.dataset import UnitDataset
 from mlvae.fsa import MlFsaCompiler, UnitSpan
 from mlvae.nn import GeneratorOutput, MlVae, SpeechGenerator
-from mlvae.nn.baseline import RewardBaseline
+from mlvae.nn.generator import RewardBaseline
 from mlvae.train import distributed
 from mlvae.train.confusion import acoustic_confusions, estimate_confusions
 from mlvae.train.estep import EStep, EStepResult, search_compiler
