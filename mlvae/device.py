@@ -1,14 +1,11 @@
-"""The device and the machine, random seeds, and numbers of parameters."""
+"""Where tensors live, and that the same seed gives the same numbers."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import platform
 import random
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,7 +13,6 @@ from jsonargparse.typing import restricted_number_type
 
 #: What ``--seed`` may be: it fits every generator, also with a few added.
 Seed = restricted_number_type("Seed", int, [(">=", 0), ("<", 10**18)])
-CPU_INFO = Path("/proc/cpuinfo")
 
 
 def select_device(name: str) -> torch.device:
@@ -62,26 +58,3 @@ def seed_everything(seed: int) -> None:
 def num_parameters(module: torch.nn.Module) -> int:
     """Number of trained parameters, buffers left out."""
     return sum(parameter.numel() for parameter in module.parameters())
-
-
-def machine_line() -> str:
-    """The number of cores, the model of the CPU, and the GPU if there is one.
-
-    Example:
-        >>> machine_line()
-        '2 cores of Intel(R) Xeon(R) Processor, no GPU'
-    """
-    cores = os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))  # what this process may use, which may be fewer
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
-    return f"{cores} core{'s' if cores > 1 else ''} of {cpu_model()}, {gpu}"
-
-
-def cpu_model() -> str:
-    """The model of the CPU as the system names it."""
-    if CPU_INFO.exists():
-        for line in CPU_INFO.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()

@@ -11,6 +11,7 @@ import importlib
 import importlib.machinery
 import importlib.metadata
 import importlib.util
+import os
 import platform
 import re
 from dataclasses import dataclass
@@ -286,3 +287,31 @@ def _numbers(version: str) -> tuple[int, int]:
 
 def _is_major(version: str | None, major: int) -> bool:
     return version is not None and _numbers(version)[0] == major
+
+
+CPU_INFO = Path("/proc/cpuinfo")
+
+
+def machine_line() -> str:
+    """Where something is measured: the number of cores, the model of the CPU, and any GPU.
+
+    Example:
+        >>> machine_line()
+        '2 cores of Intel(R) Xeon(R) Processor, no GPU'
+    """
+    import torch  # the rest of this module must do without
+
+    cores = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))  # what this process may use, which may be fewer
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    return f"{cores} core{'s' if cores > 1 else ''} of {cpu_model()}, {gpu}"
+
+
+def cpu_model() -> str:
+    """The model of the CPU as the system names it."""
+    if CPU_INFO.exists():
+        for line in CPU_INFO.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()

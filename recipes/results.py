@@ -41,7 +41,7 @@ PLOT = "utterance.png"
 # Where the explanation of the columns begins in a table.txt.
 NOTES = "\n\nMetrics are in percent"
 W2V = "/path/to/wav2vec2"
-MACHINE = "from mlvae.device import machine_line; print(machine_line())"
+MACHINE = "from mlvae.environment import machine_line; print(machine_line())"
 
 SYSTEMS = "fa two-pass-fa w2v-ctc ml-vae ml-vae-rl ablation-1 ablation-2 ablation-3 ml-vae-sub"
 #: Options of all recipes: default and help.

@@ -8,7 +8,7 @@ import pytest
 from mlvae.config import RecipeConfig, System, load_config
 from mlvae.device import num_parameters
 from mlvae.nn import MlVae
-from mlvae.nn.baseline import RewardBaseline
+from mlvae.nn.generator import RewardBaseline
 from mlvae.systems import KINDS
 from mlvae.systems.ml_vae import MlVaeSettings
 from mlvae.train import Decoding, TrainConfig

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from mlvae import device
 from mlvae.device import denormals_flushed, num_parameters, seed_everything, select_device
 
 
@@ -48,16 +47,3 @@ def test_a_seed_fixes_all_three_generators(seed):
 
 def test_buffers_are_no_parameters():
     assert num_parameters(torch.nn.BatchNorm1d(5)) == 10
-
-
-def test_a_line_without_names_of_hosts_or_folders(tmp_path, monkeypatch):
-    info = tmp_path / "cpuinfo"
-    info.write_text("processor\t: 0\nmodel name\t: Some CPU: fast\nprocessor\t: 1\n")
-    monkeypatch.setattr(device, "CPU_INFO", info)
-    monkeypatch.setattr(device.os, "sched_getaffinity", lambda _: {0, 3}, raising=False)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert device.machine_line() == "2 cores of Some CPU: fast, no GPU"
-    monkeypatch.setattr(device.os, "sched_getaffinity", lambda _: {0}, raising=False)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Some GPU")
-    assert device.machine_line() == "1 core of Some CPU: fast, Some GPU"

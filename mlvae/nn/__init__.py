@@ -3,9 +3,9 @@
 from mlvae.nn.boundary import BoundaryDetector, BoundaryDetectorConfig
 from mlvae.nn.estimator import PhonemeEstimator, PhonemeEstimatorConfig
 from mlvae.nn.generator import GeneratorOutput, SpeechGenerator, SpeechGeneratorConfig
+from mlvae.nn.layers import FeatureScale
 from mlvae.nn.model import MlVae, MlVaeConfig, Posteriors
 from mlvae.nn.narrow import NarrowAcousticModel, NarrowAcousticModelConfig
-from mlvae.nn.normalize import FeatureScale
 
 __all__ = [
     "BoundaryDetector",

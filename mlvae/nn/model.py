@@ -13,7 +13,7 @@ from mlvae.bounds import Settings
 from mlvae.nn.boundary import BoundaryDetector, BoundaryDetectorConfig, boundary_log_probs
 from mlvae.nn.estimator import PhonemeEstimator, PhonemeEstimatorConfig
 from mlvae.nn.generator import SpeechGenerator, SpeechGeneratorConfig
-from mlvae.nn.normalize import FeatureScale
+from mlvae.nn.layers import FeatureScale
 
 
 @dataclass

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from mlvae.bounds import Context, Depth, Fraction, Settings, Size
-from mlvae.nn.normalize import FeatureScale
+from mlvae.nn.layers import FeatureScale
 
 
 @dataclass

@@ -51,7 +51,7 @@ from mlvae.tiers import (
     with_units,
     word_spans,
 )
-from mlvae.train.estep import Decoding, EStep, search_compiler
+from mlvae.train.estep import EStep, search_compiler
 from mlvae.train.loop import Gathered, Passes
 from mlvae.train.pronunciations import (
     by_position,
@@ -59,6 +59,7 @@ from mlvae.train.pronunciations import (
     positions_of_slots,
     variant_differs,
 )
+from mlvae.train.settings import Decoding
 from mlvae.train.stretches import Wanted
 from mlvae.train.targets import items_of_spans
 

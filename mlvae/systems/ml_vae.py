@@ -23,7 +23,8 @@ from mlvae.tiers import with_units
 from mlvae.train import Decoding, EStep, TrainConfig, Trainer, distributed
 from mlvae.train.estep import search_compiler
 from mlvae.train.loop import Passes, keep_passes, load_model, save_model, weights_digest
-from mlvae.train.selection import CalibrationConfig, choose_scale
+from mlvae.train.selection import choose_scale
+from mlvae.train.settings import CalibrationConfig
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from torch.distributions.relaxed_bernoulli import RelaxedBernoulli
 from mlvae.data.dataset import UnitDataset
 from mlvae.fsa import MlFsaCompiler, UnitSpan
 from mlvae.nn import GeneratorOutput, MlVae, SpeechGenerator
-from mlvae.nn.baseline import RewardBaseline
+from mlvae.nn.generator import RewardBaseline
 from mlvae.train import distributed
 from mlvae.train.confusion import acoustic_confusions, estimate_confusions
 from mlvae.train.estep import EStep, EStepResult, search_compiler
@@ -127,80 +127,6 @@ def step_together(learners: Sequence[Learner], loss: torch.Tensor) -> None:
     for learner in learners:
         learner.update()
     scaler.update()
-
-
-def estimator_epoch(
-    learner: Learner, batches: Iterable[Batch], config: TrainConfig, means: Means
-) -> dict[str, float]:
-    """Train a phoneme estimator towards the batches' units; returns ``loss/estimator``."""
-    learner.module.train()
-    for batch in batches:
-        log_probs = learner(batch.features, batch.num_frames)
-        loss = estimator_loss(log_probs, batch.targets.column, config.label_smoothing)
-        learner.step(loss)
-        means.add(estimator=loss)
-    learner.module.eval()
-    return means.result()
-
-
-def boundary_epoch(
-    learner: Learner,
-    batches: Iterable[Batch],
-    config: TrainConfig,
-    prior: tuple[float, float],
-    means: Means,
-) -> dict[str, float]:
-    """Train the boundary detector towards the batches' starts; returns ``loss/boundary``.
-
-    Args:
-        learner: of the boundary detector.
-        batches: of an epoch.
-        config: weight of the KL.
-        prior: alpha and beta of p(eta).
-        means: of the epoch.
-    """
-    learner.module.train()
-    for batch in batches:
-        alpha, beta = learner(batch.features, batch.num_frames)
-        loss = boundary_loss(
-            alpha, beta, batch.targets.boundary, batch.mask, prior, config.boundary_kl_weight
-        )
-        learner.step(loss)
-        means.add(boundary=loss)
-    learner.module.eval()
-    return means.result()
-
-
-def generator_epoch(
-    learner: Learner, model: MlVae, batches: Iterable[Batch], config: TrainConfig, means: Means
-) -> dict[str, float]:
-    """Train the speech generator towards the batches' correctness (Eq. loss_h).
-
-    Args:
-        learner: of the speech generator.
-        model: gives the posteriors of the other two modules, which are not trained.
-        batches: of an epoch.
-        config: weights of the losses.
-        means: of the epoch.
-
-    Returns:
-        ``loss/reconstruction``, ``loss/kl`` and ``loss/correctness``.
-    """
-    learner.module.train()
-    for batch in batches:
-        output = learner(batch.features, batch.num_frames, *generator_inputs(model, batch))
-        loss, parts = generator_loss(
-            output,
-            batch.features,
-            batch.targets.mispronounced,
-            batch.mask,
-            config.generator_kl_weight,
-            config.correctness_weight,
-        )
-        learner.step(loss)
-        means.add(**parts)
-    learner.module.eval()
-    return means.result()
 
 
 def generator_inputs(model: MlVae, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -386,21 +312,33 @@ class Alternating(Algorithm):
         return scalars
 
     def train_estimator(self, epoch: int) -> dict[str, float]:
-        """Train the phoneme estimator towards the targets."""
+        """Train the phoneme estimator towards the targets; returns ``loss/estimator``."""
+        learner, means = self.learners["estimator"], Means(self.device)
         self.model.eval()
-        means = Means(self.device)
-        batches = self.batches.epoch(epoch, self.targets, "estimator", means)
-        return estimator_epoch(self.learners["estimator"], batches, self.config, means)
+        learner.module.train()
+        for batch in self.batches.epoch(epoch, self.targets, "estimator", means):
+            log_probs = learner(batch.features, batch.num_frames)
+            loss = estimator_loss(log_probs, batch.targets.column, self.config.label_smoothing)
+            learner.step(loss)
+            means.add(estimator=loss)
+        learner.module.eval()
+        return means.result()
 
     def train_boundary(
         self, epoch: int, spans: Mapping[str, Sequence[UnitSpan]]
     ) -> dict[str, float]:
-        """Train the boundary detector towards the starts of spans."""
+        """Train the boundary detector towards the starts of spans; returns ``loss/boundary``."""
+        learner, means = self.learners["boundary"], Means(self.device)
+        prior, kl_weight = self.boundary_prior, self.config.boundary_kl_weight
         self.model.eval()
-        means = Means(self.device)
-        batches = self.batches.epoch(epoch, spans, "boundary", means)
-        learner = self.learners["boundary"]
-        return boundary_epoch(learner, batches, self.config, self.boundary_prior, means)
+        learner.module.train()
+        for batch in self.batches.epoch(epoch, spans, "boundary", means):
+            alpha, beta = learner(batch.features, batch.num_frames)
+            loss = boundary_loss(alpha, beta, batch.targets.boundary, batch.mask, prior, kl_weight)
+            learner.step(loss)
+            means.add(boundary=loss)
+        learner.module.eval()
+        return means.result()
 
     def start_from_the_prior(self) -> None:
         """Make an untrained boundary detector say about p(eta).
@@ -418,11 +356,24 @@ class Alternating(Algorithm):
         return self.estep.run(self.model, self.config.decoding, self.device, passes=self.passes)
 
     def train_generator(self, epoch: int, assignments: EStepResult) -> dict[str, float]:
-        """Train the speech generator towards the E-step's correctness."""
+        """Train the speech generator towards the E-step's correctness (Eq. loss_h).
+
+        Returns:
+            ``loss/reconstruction``, ``loss/kl`` and ``loss/correctness``.
+        """
+        learner, means = self.learners["generator"], Means(self.device)
+        weights = self.config.generator_kl_weight, self.config.correctness_weight
         self.model.eval()
-        means = Means(self.device)
-        batches = self.batches.epoch(epoch, assignments.spans, "generator", means)
-        return generator_epoch(self.learners["generator"], self.model, batches, self.config, means)
+        learner.module.train()
+        for batch in self.batches.epoch(epoch, assignments.spans, "generator", means):
+            inputs = generator_inputs(self.model, batch)
+            output = learner(batch.features, batch.num_frames, *inputs)
+            wrong = batch.targets.mispronounced
+            loss, parts = generator_loss(output, batch.features, wrong, batch.mask, *weights)
+            learner.step(loss)
+            means.add(**parts)
+        learner.module.eval()
+        return means.result()
 
     def update_pseudo_labels(self, assignments: EStepResult) -> float:
         """Take over what was perceived as targets; return the fraction of units that changed."""

@@ -17,7 +17,6 @@ from lhotse import CutSet
 from lhotse.cut import Cut
 from torch.nn.utils.rnn import pad_sequence
 
-from mlvae.bounds import CountOrNone, Positive, Rate, Settings
 from mlvae.data.dataset import NETWORK_MARGIN, Section, UnitDataset, make_sampler, sections
 from mlvae.fsa import (
     MAX_CELLS,
@@ -35,6 +34,7 @@ from mlvae.tiers import has_tier
 from mlvae.train import distributed
 from mlvae.train.loop import Gathered, Passes
 from mlvae.train.pronunciations import cut_pronunciations, graph_units
+from mlvae.train.settings import Decoding
 from mlvae.train.stretches import (
     Answer,
     Stretch,
@@ -74,27 +74,6 @@ class SearchBatch(NamedTuple):
     cuts: CutSet
     graphs: k2.Fsa | None = None
     single: k2.Fsa | None = None
-
-
-@dataclass
-class Decoding(Settings):
-    """How posteriors become scores, and what may be perceived besides the canonical units.
-
-    Attributes:
-        acoustic_scale: factor of log q(y)/p(y).
-        use_correctness: whether q(pi) of the speech generator is used; otherwise the constant rate
-            that is stored with the model.
-        deletions: whether units may be deleted.
-        deletion_rate: P(a unit is deleted).
-        competitors: of topology ``substitution``: how many units may be perceived in the place of
-            each, the likeliest of the model's confusion table; 0 for all others.
-    """
-
-    acoustic_scale: Positive = 1.0
-    use_correctness: bool = True
-    deletions: bool = False
-    deletion_rate: Rate = 0.03
-    competitors: CountOrNone = 0
 
 
 @dataclass

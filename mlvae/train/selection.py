@@ -32,16 +32,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import torch
 from lhotse import CutSet
 
-from mlvae.bounds import Count, Positive, Rate, Settings
 from mlvae.data.dataset import UnitDataset
 from mlvae.nn import MlVae
-from mlvae.train.estep import Decoding, EStep, EStepResult, search_compiler
+from mlvae.train.estep import EStep, EStepResult, search_compiler
 from mlvae.train.loop import Gathered, Passes
+from mlvae.train.settings import CalibrationConfig, Decoding
 from mlvae.train.stretches import Wanted
 
 #: Rate of mispronunciations at which iterations are compared. It is the same for all of them, as a
@@ -118,23 +118,6 @@ def corrupted_f1(
 
 #: Rates of wrong labels that are tried.
 RATES = torch.logspace(-2.5, -0.31, 60, dtype=torch.float64)
-
-
-@dataclass
-class CalibrationConfig(Settings):
-    """How the acoustic scale is chosen.
-
-    Attributes:
-        scales: candidates; none leaves the scale as it is.
-        corruption_rate: fraction of units that are replaced.
-        max_cuts: held-out cuts used, the first ones of a random order.
-        max_frames: largest batch, in frames with padding.
-    """
-
-    scales: list[Positive] = field(default_factory=list)
-    corruption_rate: Rate = 0.2
-    max_cuts: Count = 200
-    max_frames: Count = 8000
 
 
 def choose_scale(

@@ -19,15 +19,35 @@ from mlvae.bounds import (
     Weight,
 )
 from mlvae.fsa.topology import TOPOLOGIES
-from mlvae.train.estep import Decoding
 
 #: Topologies that ML-VAE can be trained with; ``separate`` finds boundaries first, see
-#: :class:`.estep.SeparateCompiler`.
+#: :class:`mlvae.train.estep.SeparateCompiler`.
 TopologyName = Literal[
     (*[name for name, one in TOPOLOGIES.items() if one.has_mismatch], "separate")
 ]
 #: Those that say what was spoken in place of a unit.
 COMPETING = [name for name, one in TOPOLOGIES.items() if one.takes_competitors]
+
+
+@dataclass
+class Decoding(Settings):
+    """How posteriors become scores, and what may be perceived besides the canonical units.
+
+    Attributes:
+        acoustic_scale: factor of log q(y)/p(y).
+        use_correctness: whether q(pi) of the speech generator is used; otherwise the constant rate
+            that is stored with the model.
+        deletions: whether units may be deleted.
+        deletion_rate: P(a unit is deleted).
+        competitors: of topology ``substitution``: how many units may be perceived in the place of
+            each, the likeliest of the model's confusion table; 0 for all others.
+    """
+
+    acoustic_scale: Positive = 1.0
+    use_correctness: bool = True
+    deletions: bool = False
+    deletion_rate: Rate = 0.03
+    competitors: CountOrNone = 0
 
 
 @dataclass
@@ -141,3 +161,20 @@ class TrainConfig(Settings):
             raise ValueError("algorithm joint has no E-step: nothing can be pseudo-labelled")
         if self.algorithm == "joint" and self.decoding.competitors:
             raise ValueError("algorithm joint has no E-step to rank competitors by")
+
+
+@dataclass
+class CalibrationConfig(Settings):
+    """How the acoustic scale is chosen.
+
+    Attributes:
+        scales: candidates; none leaves the scale as it is.
+        corruption_rate: fraction of units that are replaced.
+        max_cuts: held-out cuts used, the first ones of a random order.
+        max_frames: largest batch, in frames with padding.
+    """
+
+    scales: list[Positive] = field(default_factory=list)
+    corruption_rate: Rate = 0.2
+    max_cuts: Count = 200
+    max_frames: Count = 8000

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mlvae.nn.baseline import RewardBaseline
+from mlvae.nn.generator import RewardBaseline
 
 
 def test_a_frame_alone_gets_what_it_gets_among_others():

@@ -26,7 +26,7 @@ from mlvae.systems.ml_vae import (
 )
 from mlvae.tiers import tier
 from mlvae.train import Decoding, TrainConfig, Trainer
-from mlvae.train.selection import CalibrationConfig
+from mlvae.train.settings import CalibrationConfig
 from tests.train.test_estep import NUM_UNITS, GivenFeatures, features_of, stand_in
 from tests.train.tiny import CPU, TABLE, dataset, make_cut, spoken_cuts, tiny_model_config
 

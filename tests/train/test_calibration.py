@@ -15,8 +15,8 @@ from lhotse.supervision import AlignmentItem
 
 import mlvae.train.selection
 from mlvae.tiers import with_tiers
-from mlvae.train import Decoding, EStep
-from mlvae.train.selection import RATES, CalibrationConfig, choose_scale, replacement_loss
+from mlvae.train import CalibrationConfig, Decoding, EStep
+from mlvae.train.selection import RATES, choose_scale, replacement_loss
 from tests.train.test_estep import BOUNDARY, CORRECTNESS, NUM_UNITS, GivenFeatures, stand_in
 from tests.train.tiny import CPU, TABLE, make_cut
 
