@@ -1,6 +1,16 @@
 from __future__ import annotations
 
+import pytest
 import torch
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread():
+    """Sums are the same for the same number of threads only."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def _devices() -> list[str]:

@@ -196,7 +196,12 @@ class Algorithm(ABC):
             name: self.new_learner(self.taught(name))
             for name in ("estimator", "boundary", "generator")
         }
-        self.compiler: MlFsaCompiler = search_compiler(model, config.topology, config.decoding)
+        self.begin()
+
+    def begin(self) -> None:
+        """Make what is searched; a subclass adds what it needs. The constructor ends with it."""
+        config = self.config
+        self.compiler: MlFsaCompiler = search_compiler(self.model, config.topology, config.decoding)
 
     @abstractmethod
     def iterate(self, iteration: int) -> dict[str, float]:
@@ -269,20 +274,13 @@ class Alternating(Algorithm):
         estep: the search over the training cuts.
     """
 
-    def __init__(
-        self,
-        model: MlVae,
-        cuts: CutSet,
-        dataset: UnitDataset,
-        config: TrainConfig,
-        device: torch.device,
-        seed: int,
-    ) -> None:
-        super().__init__(model, cuts, dataset, config, device, seed)
+    def begin(self) -> None:
+        """Start from the alignment, and make the search."""
+        super().begin()
         self.targets: dict[str, Sequence[UnitSpan]] = self.aligned
         self.assigned: dict[str, Sequence[UnitSpan]] = self.aligned
         self.estep = self.new_search()
-        if config.boundary_target == "found":
+        if self.config.boundary_target == "found":
             self.start_from_the_prior()
 
     def iterate(self, iteration: int) -> dict[str, float]:
@@ -530,18 +528,11 @@ class Reinforce(Alternating):
     samples.
     """
 
-    def __init__(
-        self,
-        model: MlVae,
-        cuts: CutSet,
-        dataset: UnitDataset,
-        config: TrainConfig,
-        device: torch.device,
-        seed: int,
-    ) -> None:
-        super().__init__(model, cuts, dataset, config, device, seed)
-        num_features = len(model.scale.inverse_std)
-        baseline = RewardBaseline(num_features, config.reinforce.baseline_size).to(device)
+    def begin(self) -> None:
+        """Start as the alternating training does, and make the baseline."""
+        super().begin()
+        config, num_features = self.config, len(self.model.scale.inverse_std)
+        baseline = RewardBaseline(num_features, config.reinforce.baseline_size).to(self.device)
         self.modules["baseline"] = baseline
         # In float32 always: it is small, and the errors it learns from would overflow float16.
         self.learners["baseline"] = Learner(baseline, config)

@@ -10,7 +10,6 @@ import time
 from dataclasses import replace
 
 import pytest
-import torch
 
 import mlvae.systems.align
 import mlvae.train.estep
@@ -54,15 +53,6 @@ class SlowWork:
         else:
             run()
         return self.calls
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Sums are the same for the same number of threads only."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("part", ["epoch of the generator", "search"])

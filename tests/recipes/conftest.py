@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from mlvae.data.audio import write_wav
 from tests.data.conftest import ROOT, load_script, sine
@@ -60,15 +59,6 @@ systems:
     calibration: {scales: [0.1, 0.3, 1.0], max_cuts: 20}
 """
 )
-
-
-@pytest.fixture(autouse=True, scope="session")
-def one_thread():
-    """Sums are the same for the same number of threads only."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -50,9 +50,9 @@ def results(program, tmp_path, monkeypatch):
         def play(words, stdout=None, **_):
             if words[1] in machine:
                 return SimpleNamespace(returncode=0, stdout=machine[words[1]])
-            calls.append(
-                shlex.join(words).replace(f"{ROOT}/", "").replace(sys.executable, "python")
-            )
+            # The interpreter first: that of a fresh clone lies in its folder.
+            line = shlex.join(words).replace(sys.executable, "python")
+            calls.append(line.replace(f"{ROOT}/", ""))
             printed = "the output\n" if stdout else None
             return SimpleNamespace(returncode=3 * (fails in calls[-1]), stdout=printed)
 

@@ -33,15 +33,6 @@ CONFIG = AlignConfig(
 STATES = CONFIG.model.states_per_unit
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Sums are the same for the same number of threads only."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def make_aligner(config=CONFIG, silence=False, num_features=NUM_FEATURES) -> Aligner:
     return Aligner(num_features, len(TABLE), silence, config, CPU)
 

@@ -21,15 +21,6 @@ CONFIG = replace(CONFIG, batch_frames=256, rounds=4, epochs_per_round=3, search_
 CELLS = 100_000
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Sums are the same for the same number of threads only."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def make_aligner(silence: bool, max_cells: int = CELLS) -> Aligner:
     return Aligner(NUM_FEATURES, len(TABLE), silence, CONFIG, CPU, max_cells)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-import torch
 from lhotse import CutSet
 from safetensors.torch import load_file
 
@@ -24,15 +23,6 @@ from tests.train.tiny import CPU, NUM_FEATURES, TABLE, dataset, spoken_cuts
 from tests.train.trainers import Killer, figures, until_done
 
 ALIGN = replace(CONFIG.align, rounds=2, epochs_per_round=2, search_frames=150)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Sums are the same for the same number of threads only."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(autouse=True)

@@ -81,15 +81,6 @@ def setup_of(name: str, folder, config: RecipeConfig = CONFIG) -> Setup:
     return Setup(name, config, dataset(), CPU, 0, folder)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Sums are the same for the same number of threads only."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def cuts() -> tuple[CutSet, CutSet]:
     return spoken_cuts(60)[0], spoken_cuts(16, seed=1)[0]

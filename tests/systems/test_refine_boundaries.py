@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from lhotse import CutSet
 from lhotse.supervision import AlignmentItem
 
@@ -23,15 +22,6 @@ CONFIG = AlignConfig(
     search_frames=200,
 )
 TIERS = ("mlvae", "mlvae_perceived")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Sums are the same for the same number of threads only."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def said_and_written(count: int, seed: int):

@@ -30,14 +30,6 @@ ALIGN = AlignConfig(
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """Folder of the system, beside that of the aligner, and what training returned."""

@@ -46,15 +46,6 @@ CONFIG = W2vCtcConfig(
 RANDOM = replace(CONFIG, epochs=3, dropout=0.2, layer_drop=0.3)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Sums are the same for the same number of threads only."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("w2v")
