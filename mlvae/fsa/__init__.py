@@ -18,7 +18,15 @@ from .compiler import MlFsaCompiler, unit_loop
 from .emissions import Emissions
 from .layout import ColumnLayout
 from .posteriors import UnitPosteriors, expected_boundaries, posteriors, word_posteriors
-from .search import MAX_CELLS, best_columns, best_path, plan_batches, too_short, total_scores
+from .search import (
+    MAX_CELLS,
+    best_columns,
+    best_path,
+    plan_batches,
+    restrict,
+    too_short,
+    total_scores,
+)
 from .spans import UnitSpan
 
 __all__ = [
@@ -33,6 +41,7 @@ __all__ = [
     "expected_boundaries",
     "plan_batches",
     "posteriors",
+    "restrict",
     "too_short",
     "total_scores",
     "unit_loop",

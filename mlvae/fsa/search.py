@@ -35,7 +35,7 @@ from .checks import (
 )
 from .emissions import Emissions
 from .k2_private import RaggedArc, index_arcs, intersect_dense
-from .layout import ARC_ATTRIBUTES
+from .layout import ARC_ATTRIBUTES, DELETED_ATTRIBUTES
 from .spans import PathArcs, UnitSpan, spans_of_paths
 
 # k2 prunes on forward-backward scores relative to the best path, so the best path itself survives
@@ -210,6 +210,52 @@ def slot_tables(graphs: k2.Fsa) -> list[tuple[torch.Tensor, torch.Tensor]]:
         table[1, mine[inside]] = word[begin:end][inside]
         result.append((table[0], table[1]))
     return result
+
+
+def restrict(graphs: k2.Fsa, mispronounced: Sequence[Sequence[bool | None]]) -> k2.Fsa:
+    """Leave only the paths on which chosen slots are mispronounced or deleted, and others are not.
+
+    Which units are wrong may be decided by more than the acceptor knows, such as how often the
+    speaker errs. Where they lie, and what was said instead, its best path under that decision says.
+
+    Args:
+        graphs: as in :func:`best_path`.
+        mispronounced: by utterance and slot (as ``unit_pos`` counts them) whether the slot must be
+            mispronounced or deleted (True), or neither (False), or is free (None).
+
+    Returns:
+        A copy in which arcs that contradict have score -inf. An utterance may be left without a
+        path, as when a unit without competitors must be mispronounced.
+
+    Raises:
+        ValueError: there are not as many lists as graphs, or not as many values as slots.
+    """
+    splits, tables = arc_row_splits(graphs), slot_tables(graphs)
+    if len(mispronounced) != len(tables):
+        raise ValueError(f"decisions on {len(mispronounced)} utterances for {len(tables)} graphs")
+    codes: list[int] = []
+    for index, ((unit, _), decided) in enumerate(zip(tables, mispronounced)):
+        if len(decided) != len(unit):
+            raise ValueError(
+                f"utterance {index}: decisions on {len(decided)} slots, but it has {len(unit)}"
+            )
+        codes += [2 if value is None else int(value) for value in decided]
+    wanted = torch.tensor([*codes, 2])  # the last one is for arcs of no slot
+    first = torch.tensor([0, *(len(unit) for unit, _ in tables)]).cumsum(0)[:-1]
+    offset = first.repeat_interleave(splits.diff())
+
+    def wanted_of(attribute: str) -> torch.Tensor:
+        slot = getattr(graphs, attribute).cpu().long()
+        return wanted[torch.where(slot >= 0, slot + offset, torch.tensor(len(codes)))]
+
+    wrong = graphs.is_mispronounced.cpu().long()
+    of_slot = wanted_of("unit_pos")
+    forbidden = (graphs.is_start.cpu() != 0) & (of_slot < 2) & (of_slot != wrong)
+    for attribute in DELETED_ATTRIBUTES:
+        forbidden |= wanted_of(attribute) == 0
+    restricted = graphs.clone()
+    restricted.scores = graphs.scores.masked_fill(forbidden.to(graphs.device), -torch.inf)
+    return restricted
 
 
 def too_short(graphs: k2.Fsa, emissions: Emissions) -> list[int]:

@@ -1,0 +1,66 @@
+"""Restricted graphs have the paths that agree with the decisions, and no other."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from mlvae.fsa import best_path, restrict
+from tests.fsa.cases import random_case
+
+
+def agree(hypothesis, decided) -> bool:
+    """Whether what a hypothesis says of the units it has is what was decided."""
+    return all(
+        decided[segment.slot] is None or decided[segment.slot] == (segment.wrong or segment.deleted)
+        for segment in hypothesis.segments
+        if segment.kind == "unit"
+    )
+
+
+@pytest.mark.parametrize("deletions", [False, True], ids=["", "deletions"])
+@pytest.mark.parametrize("alternatives", [False, True], ids=["units", "words"])
+@pytest.mark.parametrize("topology", ["ml", "substitution"])
+def test_best_path_under_decisions(topology, alternatives, deletions, device):
+    draw = random.Random(f"{topology} {alternatives} {deletions}")
+    case = random_case(
+        draw.randrange(1000),
+        topology,
+        states=2,
+        alternatives=alternatives,
+        batch=8,
+        num_units=3,
+        max_frames=5,
+        deletions=deletions,
+    )
+    decided = [
+        [draw.choice([True, False, None]) for _ in range(case.num_slots(index))]
+        for index in range(len(case.utterances))
+    ]
+    graphs, emissions = case.graphs(device), case.emissions(device)
+    before = graphs.scores.clone()
+    paths = best_path(restrict(graphs, decided), emissions)
+    assert torch.equal(graphs.scores, before)  # a copy was restricted
+    checked = 0
+    for index, path in enumerate(paths):
+        left = [one for one in case.hypotheses(index) if agree(one, decided[index])]
+        assert bool(path) == bool(left)
+        if left:
+            best = max(one.score for one in left)
+            assert sum(span.score for span in path) == pytest.approx(best, abs=2e-4)
+            for span in path:
+                if span.kind == "unit" and decided[index][span.slot] is not None:
+                    assert span.mispronounced == decided[index][span.slot] or span.is_deletion
+            checked += len(left) < len(case.hypotheses(index))
+    assert checked  # some decision ruled something out
+
+
+def test_wrong_sizes_are_named():
+    case = random_case(0, batch=2)
+    graphs = case.graphs()
+    with pytest.raises(ValueError, match="decisions on 1 utterances for 2 graphs"):
+        restrict(graphs, [[None] * case.num_slots(0)])
+    with pytest.raises(ValueError, match="utterance 1: decisions on 0 slots"):
+        restrict(graphs, [[None] * case.num_slots(0), []])
