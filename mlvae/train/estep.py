@@ -7,8 +7,9 @@ A cut whose search is too large for the memory is searched in stretches; see
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
 import k2
@@ -25,6 +26,7 @@ from mlvae.fsa import (
     UnitSpan,
     best_path,
     plan_batches,
+    restrict,
 )
 from mlvae.fsa.search import arc_row_splits
 from mlvae.fsa.topology import find_topology
@@ -205,6 +207,8 @@ class EStep:
             search together, and each has the answers of all: those of one process alone, to the
             bit, as batches are the same.
         max_cells: largest search, in cells; see :func:`mlvae.fsa.plan_batches`.
+        mispronounced: by cut id and slot what is decided already, see :func:`mlvae.fsa.restrict`;
+            None: nothing.
     """
 
     def __init__(
@@ -216,6 +220,7 @@ class EStep:
         units: dict[str, Sequence[int]] | None = None,
         shared: bool = False,
         max_cells: int = MAX_CELLS,
+        mispronounced: Mapping[str, Sequence[bool | None]] | None = None,
     ) -> None:
         self.max_frames = max_frames
         self.max_cells = max_cells
@@ -225,6 +230,7 @@ class EStep:
         if shared:
             self.cuts = distributed.shard(self.cuts)
         self.other_units = units
+        self.mispronounced = mispronounced
         self.units = [graph_units(batch, dataset.table, units) for batch in self.cuts]
         self.use(compiler)
 
@@ -246,6 +252,8 @@ class EStep:
             if not cuts:
                 continue
             graphs, single = compiler.compile(units), None
+            if self.mispronounced is not None:
+                graphs = restrict(graphs, [self.mispronounced[cut.id] for cut in cuts])
             if isinstance(compiler, SeparateCompiler):
                 single = compiler.single.compile(units)
             num_arcs = arc_row_splits(graphs).diff()
@@ -441,6 +449,11 @@ class EStep:
         """Search stretches of a cut, of which ``found`` are the posteriors, (T, C) each."""
         batch = [words[one.first_word : one.end_word] for one in stretches]
         graphs, single = compile_words(self.compiler, batch), None
+        if self.mispronounced is not None:
+            decided = self.mispronounced[cut.id]
+            firsts = [0, *accumulate(num_slots(word) for word in words)]
+            bounds = [(firsts[one.first_word], firsts[one.end_word]) for one in stretches]
+            graphs = restrict(graphs, [decided[begin:end] for begin, end in bounds])
         if isinstance(self.compiler, SeparateCompiler):
             single = compile_words(self.compiler.single, batch)
         lengths = torch.tensor([one.end - one.begin for one in stretches])
