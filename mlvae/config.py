@@ -216,10 +216,24 @@ def _check_references(systems: Mapping[str, System]) -> None:
         for other in system.compare:
             if other not in systems and other not in rows:
                 raise ValueError(f"systems.{system.name}.compare: there is no {other!r}")
-        if system.model_of and system.model_of not in systems:
-            raise ValueError(
-                f"systems.{system.name}.model_of: there is no system {system.model_of!r}"
-            )
+        _check_model_of(system, systems)
+
+
+def _check_model_of(system: System, systems: Mapping[str, System]) -> None:
+    """ValueError where a system says wrongly whose model it answers with."""
+    place, kinds = f"systems.{system.name}", KINDS[system.kind].of_models
+    if kinds and not system.model_of:
+        raise ValueError(f"{place} has no model_of: kind {system.kind} uses another one's model")
+    if not system.model_of:
+        return
+    if system.model_of not in systems:
+        raise ValueError(f"{place}.model_of: there is no system {system.model_of!r}")
+    other = systems[system.model_of]
+    if kinds and (other.model_of or other.kind not in kinds):
+        raise ValueError(
+            f"{place}.model_of: {other.name!r} is of kind {other.kind}, which is not one of "
+            f"{', '.join(kinds)}"
+        )
 
 
 def flag_all_label(system: System) -> str:

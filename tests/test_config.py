@@ -97,9 +97,25 @@ def entry(text: str) -> str:
         (entry("compare: two"), "systems.one.compare must be a list"),
         (entry("compare: [two]"), "systems.one.compare: there is no 'two'"),
         (entry("model_of: two"), "systems.one.model_of: there is no system 'two'"),
+        ("systems: {one: {kind: gop}}\n", "systems.one has no model_of: kind gop uses another"),
+        (
+            "systems: {one: {kind: gop, model_of: two}, two: {kind: two_pass}}\n",
+            "systems.one.model_of: 'two' is of kind two_pass, which is not one of align, ml_vae",
+        ),
+        (
+            "systems: {a: {kind: gop, model_of: b}, b: {kind: gop, model_of: c}, c: {kind: align}}",
+            "systems.a.model_of: 'b' is of kind gop",
+        ),
+        (
+            "systems: {a: {kind: gop, model_of: b, score: mean}, b: {kind: align}}",
+            "systems.a.score must be one of posterior, ratio",
+        ),
         (entry("base: two"), "systems.one: there is no system 'two' to be its base"),
         (entry("base: one"), "systems.one: base leads back to 'one'"),
-        ("systems: {one: {kind: hmm}}\n", "kind must be one of align, two_pass, w2v_ctc, ml_vae"),
+        (
+            "systems: {one: {kind: hmm}}\n",
+            "kind must be one of align, two_pass, w2v_ctc, ml_vae, gop",
+        ),
         ("systems: {one: {label: One}}\n", "systems.one has no kind"),
         ("systems: {one: {base: two}, two: {base: one}}\n", "base leads back"),
         (
@@ -223,7 +239,7 @@ def test_rl_and_the_ablations_differ_from_the_paper_in_what_their_names_say(name
         "ablation-3": {"algorithm": "reinforce", "topology": "separate"},
     }
     of_kind = {one.name for one in config.systems.values() if one.kind == "ml_vae"}
-    assert {*differences, "ml-vae", *config.answering("ml-vae-sub")} == of_kind
+    assert {*differences, "ml-vae", "ml-vae-sub", "ml-vae-sub-no-generator"} == of_kind
     for system, difference in differences.items():
         reinforce = settings_of(config, system).train.reinforce
         assert (reinforce.samples, reinforce.entropy_weight) == (5, 0.05)
@@ -296,5 +312,7 @@ def test_a_system_that_nobody_gave_a_size_is_never_that_of_the_paper():
 def test_every_kind_has_a_system():
     config = load_config(CONF / "small.yaml")
     assert {system.kind for system in config.systems.values()} == set(KINDS)
-    with pytest.raises(ValueError, match="kind must be one of align, two_pass, w2v_ctc, ml_vae"):
+    with pytest.raises(
+        ValueError, match="kind must be one of align, two_pass, w2v_ctc, ml_vae, gop"
+    ):
         System("x", "ml-vae")

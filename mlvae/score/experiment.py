@@ -236,7 +236,13 @@ def results_of(evaluation: Evaluation, corpus: dict, seed: int, num_resamples: i
             },
             **{
                 metric: calibration and getattr(calibration, metric)
-                for metric in ("brier_score", "brier_skill", "expected_calibration_error")
+                for metric in (
+                    "average_precision",
+                    "area_under_curve",
+                    "brier_score",
+                    "brier_skill",
+                    "expected_calibration_error",
+                )
             },
             "perceived_accuracy": perceived and perceived.fraction,
             "num_perceived": perceived and perceived.num_named,
@@ -373,10 +379,12 @@ def find_systems(declared: Iterable[System], exp_dir: Path) -> list[System]:
             f"no {CUTS} in any of the folders {folders} of {exp_dir}; "
             "stages 3 (align) and 5 (localize) make them"
         )
+    kinds = {system.name: KINDS[system.kind] for system in declared}
     for system in found:
         path = training_path(system, exp_dir)
         if not path.exists():
-            maker = "stage 4 (train)" if KINDS[system.kind].train else stage_of(system)
+            trained = kinds[system.model_of or system.name].train
+            maker = "stage 4 (train)" if trained else "stage 3 (align)"
             raise FileNotFoundError(f"{path} is missing; {maker} makes it")
     return found
 

@@ -55,6 +55,9 @@ difference   of two systems on the same units and the same resamples, with its i
 PROBABILITY_NOTE = """
 P > 0.5      flags the units whose P(mispronounced) is above one half, not those of the best path
 P(mispronounced): fractions, not percent, over the units with a hypothesis
+  AP, AUC            how well P ranks units, whatever its threshold: average precision, which is the
+                     fraction of mispronounced units where P says nothing, and area under the ROC
+                     curve, .5 there
   calibration error  distance of P and the fraction of mispronounced units, averaged over 15 or
                      fewer bins of equally many units; above 0 also for a calibrated system
   Brier score        mean squared distance of P and the reference (1 or 0)
@@ -214,13 +217,20 @@ def _probabilities(evaluation: Evaluation) -> str:
     rows = [
         [
             name,
-            f"{metrics.expected_calibration_error:.3f}",
-            f"{metrics.brier_score:.3f}",
-            "-" if metrics.brier_skill is None else f"{metrics.brier_skill:.3f}",
+            *(
+                "-" if value is None else f"{value:.3f}"
+                for value in (
+                    metrics.average_precision,
+                    metrics.area_under_curve,
+                    metrics.expected_calibration_error,
+                    metrics.brier_score,
+                    metrics.brier_skill,
+                )
+            ),
         ]
         for name, metrics in evaluation.calibrations.items()
     ]
-    headers = ["P(mispronounced)", "calibration error", "Brier score", "Brier skill"]
+    headers = ["P(mispronounced)", "AP", "AUC", "calibration error", "Brier score", "Brier skill"]
     return _tabulate(headers, rows, "left", "center")
 
 
