@@ -28,8 +28,10 @@ FIGURES = (
 )
 ROWS = [
     *("oracle", "flag-all (FA)", "flag-all (ours)", "flag-all (sub)", "FA"),
+    *(f"{name}{above}" for name in ("GOP-FA", "GOP-FA-ratio") for above in ("", ", P > 0.5")),
     *("ML-VAE", "ML-VAE, P > 0.5", "ML-VAE-sub, no generator"),
     *("ML-VAE-sub, no generator, P > 0.5", "ML-VAE-sub", "ML-VAE-sub, P > 0.5"),
+    *(f"{name}{above}" for name in ("GOP-sub", "GOP-sub-ratio") for above in ("", ", P > 0.5")),
 ]
 
 
@@ -129,6 +131,8 @@ def test_results_have_what_was_asked_for(finished):
         assert (row["training_seconds"] is not None) is trained
     for row, model, key in (
         ("FA", "fa", "num_params"),
+        ("GOP-FA", "fa", "num_params"),
+        ("GOP-sub-ratio", "ml-vae-sub", "num_params"),
         ("ML-VAE", "ml-vae", "num_params"),
         ("ML-VAE-sub", "ml-vae-sub", "num_params"),
         ("ML-VAE-sub, no generator", "ml-vae-sub", "num_params_without_generator"),
@@ -157,6 +161,11 @@ def test_what_is_found_is_mostly_right(finished):
         assert systems[name]["perceived_accuracy"] >= 0.6  # of ten digits one is right by chance
         assert systems[name]["num_perceived"] >= 6
         assert systems[name]["brier_skill"] > 0.3
+    for name in ("GOP-FA", "GOP-FA-ratio", "GOP-sub", "GOP-sub-ratio"):
+        assert systems[name]["average_iou"] == systems["FA"]["average_iou"]
+        assert systems[name]["hard_f1"] > 0.4
+        assert systems[name]["average_precision"] > 0.7
+        assert systems[name]["area_under_curve"] > 0.85
     assert systems["FA"]["hard_f1"] == 0
     assert systems["oracle"]["pooled_f1"] == 1
 
