@@ -99,8 +99,10 @@ def measure(
         seed: of the draws.
 
     Raises:
-        ValueError: there are no right or no wrong units.
+        ValueError: there are no right or no wrong units, or no speech generator.
     """
+    if model.generator is None:
+        raise ValueError("a system without a speech generator has no q(pi) of frames")
     seed_everything(seed)
     model.eval()
     rates, gains, wrong = [], [], []

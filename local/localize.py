@@ -18,7 +18,7 @@ from mlvae.plausibility import FlaggedUnits, count_flagged, training_warnings
 from mlvae.program import start_program
 from mlvae.report.textgrid import textgrid_paths, write_textgrids
 from mlvae.stage import StageReport, in_one_line, log, stage_folder
-from mlvae.systems import KINDS, Localizer, Setup, load_localizers, models_digest
+from mlvae.systems import Localizer, Setup, load_localizers, models_digest
 from mlvae.train.loop import keep_passes
 
 CHECKPOINT = "localize-checkpoint.safetensors"
@@ -55,12 +55,13 @@ def localize(options: ModelOptions) -> int:
             raise ValueError("no aligned test cuts: look at stage 3")
         dataset = UnitDataset(table, deltas=config.deltas)
         localizers: dict[str, tuple[Localizer, str]] = {}
-        for name in options.systems:
+        # Forced alignment is always there, and others may answer with its model.
+        always = ["fa"] if "fa" in config.systems else []
+        for name in dict.fromkeys([*always, *options.systems]):
             folder = options.exp_dir / name
-            if KINDS[config.system(name).kind].load is None:
-                continue
             if not (folder / "training.json").is_file():
-                raise ValueError(f"{name} is not trained to its end: run stage 4 (train)")
+                stage = "stage 3 (align)" if name in always else "stage 4 (train)"
+                raise ValueError(f"{name} is not trained to its end: run {stage}")
             setup = Setup(name, config, dataset, device, options.seed, folder)
             digest = models_digest(folder)
             for answer, way in load_localizers(setup, cuts).items():

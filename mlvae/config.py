@@ -45,9 +45,8 @@ class System(Settings):
             every unit.
         flag_all: a row ``flag-all (...)`` is made of this system's spans; empty: none.
         in_plot: whether the plot of an utterance shows its hypothesis.
-        secondary: whether its row is in the second table.
         model_of: the system whose model it answers with, whenever that one answers; empty: its own.
-        num_params: key of ``training.json`` for the number of parameters.
+            The kind says whether there is one.
         settings: of the kind's type, from what the entry says besides these.
         lacking: sections that the kind needs and no file has; such a system can be shown, but not
             trained.
@@ -61,9 +60,7 @@ class System(Settings):
     compare: list[str] = field(default_factory=list)
     flag_all: str = ""
     in_plot: bool = True
-    secondary: bool = False
     model_of: str = ""
-    num_params: str = "num_params"
     settings: Any = None
     lacking: tuple[str, ...] = ()
 
@@ -216,10 +213,26 @@ def _check_references(systems: Mapping[str, System]) -> None:
         for other in system.compare:
             if other not in systems and other not in rows:
                 raise ValueError(f"systems.{system.name}.compare: there is no {other!r}")
-        if system.model_of and system.model_of not in systems:
-            raise ValueError(
-                f"systems.{system.name}.model_of: there is no system {system.model_of!r}"
-            )
+        _check_model_of(system, systems)
+
+
+def _check_model_of(system: System, systems: Mapping[str, System]) -> None:
+    """ValueError where a system says wrongly whose model it answers with."""
+    place, kinds = f"systems.{system.name}", KINDS[system.kind].of_models
+    if kinds and not system.model_of:
+        raise ValueError(f"{place} has no model_of: kind {system.kind} uses another one's model")
+    if not system.model_of:
+        return
+    if not kinds:
+        raise ValueError(f"{place}.model_of: kind {system.kind} has a model of its own")
+    if system.model_of not in systems:
+        raise ValueError(f"{place}.model_of: there is no system {system.model_of!r}")
+    other = systems[system.model_of]
+    if other.kind not in kinds:
+        raise ValueError(
+            f"{place}.model_of: {other.name!r} is of kind {other.kind}, which is not one of "
+            f"{', '.join(kinds)}"
+        )
 
 
 def flag_all_label(system: System) -> str:

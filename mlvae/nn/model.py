@@ -1,4 +1,4 @@
-"""ML-VAE: the three modules together, with what decoding needs."""
+"""ML-VAE: the modules together, with what decoding needs."""
 
 from __future__ import annotations
 
@@ -49,12 +49,15 @@ class Posteriors:
 class MlVae(nn.Module):
     """Boundary detector, phoneme estimator and speech generator over the same scaled features.
 
+    Without a speech generator q(pi) is one rate for all frames, ``log_correctness``.
+
     Args:
         num_features: feature dimension F.
         num_units: units N.
         silence: whether the estimator has a last output for silence.
         config: sizes.
         states_per_unit: left-to-right states S that the estimator tells apart in a unit.
+        generator: whether there is a speech generator.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class MlVae(nn.Module):
         silence: bool,
         config: MlVaeConfig,
         states_per_unit: int = 1,
+        generator: bool = True,
     ) -> None:
         super().__init__()
         self.num_units = num_units
@@ -73,7 +77,10 @@ class MlVae(nn.Module):
         self.scale = FeatureScale(num_features)
         self.boundary = BoundaryDetector(num_features, config.boundary)
         self.estimator = PhonemeEstimator(num_features, outputs, config.estimator)
-        self.generator = SpeechGenerator(num_features, num_units + int(silence), config.generator)
+        self.generator = None
+        if generator:
+            of_units = num_units + int(silence)
+            self.generator = SpeechGenerator(num_features, of_units, config.generator)
         #: log p(c), frequency of each state (and silence) in the frames of the training alignment.
         self.register_buffer("log_prior", torch.zeros(outputs))
         #: log p(pi = 0) and log p(pi = 1) a unit, and log p(perceived | canonical, pi = 1): what
@@ -104,6 +111,8 @@ class MlVae(nn.Module):
         features = self.scale(features)
         units = self.estimator(features, num_frames)
         boundary = boundary_log_probs(*self.boundary(features, num_frames))
+        if self.generator is None:
+            return Posteriors(units, boundary, self.log_correctness.expand_as(boundary))
         logit = self.generator.correctness_logits(
             features, self.unit_probs(units), boundary[..., 1].exp()
         )

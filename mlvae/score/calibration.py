@@ -1,4 +1,4 @@
-"""Calibration of P(mispronounced): calibration error, Brier score and the reliability curve.
+"""How good P(mispronounced) is: ranking, calibration error, Brier score, reliability curve.
 
 Bins hold equally many units (equal mass): with bins of equal width nearly all units would be in the
 first and the last one, and the bins between would be noise. Units of the same probability stay
@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.stats import binomtest
+
+from mlvae.score.ranking import area_under_curve, average_precision
 
 MAX_BINS = 15
 MIN_UNITS_PER_BIN = 20
@@ -45,6 +47,9 @@ class Calibration:
     """Metrics of one system's probabilities.
 
     Attributes:
+        average_precision: How well they rank units, see :mod:`mlvae.score.ranking`; None where no
+            unit is mispronounced.
+        area_under_curve: The same by the ROC curve; None where all units or none are mispronounced.
         brier_score: Mean squared distance of probability and reference (1 or 0), lower is better.
         brier_skill: 1 - Brier score / Brier score of the base rate: 1 is perfect, 0 as good as the
             base rate for every unit, below 0 worse. None where all units or none are mispronounced.
@@ -54,6 +59,8 @@ class Calibration:
         num_units: Number of units.
     """
 
+    average_precision: float | None
+    area_under_curve: float | None
     brier_score: float
     brier_skill: float | None
     expected_calibration_error: float
@@ -81,6 +88,8 @@ def calibration(
     base_rate = np.mean(positive)
     constant = base_rate in (0.0, 1.0)
     return Calibration(
+        average_precision=average_precision(probability, positive) if base_rate else None,
+        area_under_curve=None if constant else area_under_curve(probability, positive),
         brier_score=brier,
         brier_skill=None if constant else 1 - brier / float(base_rate * (1 - base_rate)),
         expected_calibration_error=float(np.average(distance, weights=curve.num_units)),

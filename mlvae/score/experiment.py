@@ -37,7 +37,6 @@ from mlvae.score.hypotheses import (
     flag_all_hypothesis,
     known_probabilities,
     oracle_hypothesis,
-    threshold_hypothesis,
     tier_hypothesis,
 )
 from mlvae.score.reference import Reference, read_reference
@@ -50,7 +49,6 @@ from mlvae.tiers import has_tier, tier
 STAGE = "6 score"
 CUTS = "cuts_test.jsonl.gz"
 TRAINING = "training.json"
-THRESHOLD = 0.5
 MIN_UNITS = 5  # of the utterance that is drawn
 #: What is written to the folder of an experiment.
 MADE = ("results.json", "table.txt", "details.txt", "utterance.png", "reliability.png")
@@ -236,7 +234,13 @@ def results_of(evaluation: Evaluation, corpus: dict, seed: int, num_resamples: i
             },
             **{
                 metric: calibration and getattr(calibration, metric)
-                for metric in ("brier_score", "brier_skill", "expected_calibration_error")
+                for metric in (
+                    "average_precision",
+                    "area_under_curve",
+                    "brier_score",
+                    "brier_skill",
+                    "expected_calibration_error",
+                )
             },
             "perceived_accuracy": perceived and perceived.fraction,
             "num_perceived": perceived and perceived.num_named,
@@ -373,10 +377,12 @@ def find_systems(declared: Iterable[System], exp_dir: Path) -> list[System]:
             f"no {CUTS} in any of the folders {folders} of {exp_dir}; "
             "stages 3 (align) and 5 (localize) make them"
         )
+    kinds = {system.name: KINDS[system.kind] for system in declared}
     for system in found:
         path = training_path(system, exp_dir)
         if not path.exists():
-            maker = "stage 4 (train)" if KINDS[system.kind].train else stage_of(system)
+            trained = kinds[system.model_of or system.name].train
+            maker = "stage 4 (train)" if trained else "stage 3 (align)"
             raise FileNotFoundError(f"{path} is missing; {maker} makes it")
     return found
 
@@ -404,7 +410,7 @@ def read_cuts(systems: Sequence[System], exp_dir: Path) -> dict[str, list[MonoCu
 def read_hypotheses(
     reference: Reference, systems: Sequence[System], cuts: dict[str, list[MonoCut]], exp_dir: Path
 ) -> list[Hypothesis]:
-    """All rows of the table: oracle, flag-all, and each system with its threshold row.
+    """All rows of the table: oracle, flag-all, and each system.
 
     Args:
         reference: The units to hypothesis for.
@@ -418,7 +424,7 @@ def read_hypotheses(
     """
     flag_all, rows = [], []
     for system in systems:
-        num_params, seconds = _trained(training_path(system, exp_dir), system.num_params)
+        num_params, seconds = _trained(training_path(system, exp_dir))
         kind = KINDS[system.kind]
         hypothesis = tier_hypothesis(
             system.label,
@@ -431,13 +437,8 @@ def read_hypotheses(
             hypothesis,
             num_params=num_params,
             training_seconds=seconds,
-            secondary=system.secondary,
         )
         rows.append(hypothesis)
-        if hypothesis.probabilities is not None:
-            rows.append(
-                threshold_hypothesis(f"{system.label}, P > {THRESHOLD}", hypothesis, THRESHOLD)
-            )
         if system.flag_all:
             flag_all.append(flag_all_hypothesis(flag_all_label(system), reference, hypothesis))
     return [oracle_hypothesis(reference), *flag_all, *rows]
@@ -453,11 +454,11 @@ def other_seeds(systems: Sequence[System], exp_dir: Path, seed: int) -> dict[str
     return found
 
 
-def _trained(path: Path, num_params: str) -> tuple[int, float]:
+def _trained(path: Path) -> tuple[int, float]:
     """Number of parameters and training time, as the stage that trained the model wrote them."""
     content = json.loads(path.read_text(encoding="utf-8"))
     try:
-        return content[num_params], content["training_seconds"]
+        return content["num_params"], content["training_seconds"]
     except KeyError as error:
         raise ValueError(f"{path} has no {error}") from error
 

@@ -40,7 +40,6 @@ class Hypothesis:
             None where the system gives none.
         perceived: N perceived symbols, ``UNKNOWN`` for the units of missing utterances; None where
             the system names none.
-        secondary: The row is in the second table.
     """
 
     name: str
@@ -52,7 +51,6 @@ class Hypothesis:
     missing: tuple[str, ...] = ()
     probabilities: np.ndarray | None = None
     perceived: tuple[str, ...] | None = None
-    secondary: bool = False
 
 
 def oracle_hypothesis(reference: Reference, name: str = "oracle") -> Hypothesis:
@@ -157,22 +155,6 @@ def flag_all_hypothesis(name: str, reference: Reference, hypothesis: Hypothesis)
     """The trivial baseline: flag every unit that has a hypothesis, on its spans."""
     flags = covered_units(reference, hypothesis)
     return replace(hypothesis, name=name, flags=flags, probabilities=None, perceived=None)
-
-
-def threshold_hypothesis(name: str, hypothesis: Hypothesis, threshold: float = 0.5) -> Hypothesis:
-    """Flag the units of this hypothesis whose P(mispronounced) is above a threshold.
-
-    It has no perceived symbols, which go with the flags of the best path. The row is secondary.
-
-    Raises:
-        ValueError: The hypothesis has no P(mispronounced).
-    """
-    if hypothesis.probabilities is None:
-        raise ValueError(f"{hypothesis.name} has no P(mispronounced)")
-    flags = hypothesis.probabilities > threshold
-    return replace(
-        hypothesis, name=name, flags=flags, probabilities=None, perceived=None, secondary=True
-    )
 
 
 def outcomes(reference: Reference, hypothesis: Hypothesis) -> Outcomes:

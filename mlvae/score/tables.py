@@ -53,8 +53,10 @@ DIFFERENCE_NOTE = """
 difference   of two systems on the same units and the same resamples, with its interval; each
              interval holds by itself, not all of them at once"""
 PROBABILITY_NOTE = """
-P > 0.5      flags the units whose P(mispronounced) is above one half, not those of the best path
 P(mispronounced): fractions, not percent, over the units with a hypothesis
+  AP, AUC            how well P ranks units, whatever its threshold: average precision, which is the
+                     fraction of mispronounced units where P says nothing, and area under the ROC
+                     curve, .5 there
   calibration error  distance of P and the fraction of mispronounced units, averaged over 15 or
                      fewer bins of equally many units; above 0 also for a calibrated system
   Brier score        mean squared distance of P and the reference (1 or 0)
@@ -93,8 +95,8 @@ units       by canonical unit: how many there are, how many are mispronounced, F
 def format_table(evaluation: Evaluation, corpus: dict) -> str:
     """Lay out the table of some systems with a heading and notes.
 
-    Blocks: the metrics; those of secondary rows, those of P(mispronounced) and the differences of
-    pairs of systems, each if there are any.
+    Blocks: the metrics; those of P(mispronounced) and the differences of pairs of systems, each if
+    there are any.
 
     Args:
         evaluation: The systems and their metrics.
@@ -105,8 +107,6 @@ def format_table(evaluation: Evaluation, corpus: dict) -> str:
         The text, at most 120 columns wide, ending in a newline.
     """
     blocks = [heading(evaluation.reference, corpus), _metrics(evaluation)]
-    if any(hypothesis.secondary for hypothesis in evaluation.hypotheses):
-        blocks.append(_secondary(evaluation))
     if evaluation.calibrations:
         blocks.append(_probabilities(evaluation))
     if evaluation.differences:
@@ -159,7 +159,6 @@ def _metrics(evaluation: Evaluation) -> str:
     rows = {
         hypothesis.name: _row(hypothesis, evaluation)[: len(headers)]
         for hypothesis in evaluation.hypotheses
-        if not hypothesis.secondary
     }
     for name in evaluation.unavailable:
         rows[name] = [name, *["-"] * (len(headers) - 1)]
@@ -196,31 +195,24 @@ def _estimate(name: str, metric: str, evaluation: Evaluation) -> tuple[str, str]
     return _percent(getattr(evaluation.intervals.scores[name], metric)), interval
 
 
-def _secondary(evaluation: Evaluation) -> str:
-    """Rows in one line each, with fewer metrics."""
-    rows = [
-        [hypothesis.name, format_count(hypothesis.num_params)]
-        + [
-            " ".join(_estimate(hypothesis.name, COLUMNS[column], evaluation)).rstrip()
-            for column in COMPARED_COLUMNS
-        ]
-        for hypothesis in evaluation.hypotheses
-        if hypothesis.secondary
-    ]
-    return _tabulate(["further rows", "params", *COMPARED_COLUMNS], rows, "left", "right", "center")
-
-
 def _probabilities(evaluation: Evaluation) -> str:
     rows = [
         [
             name,
-            f"{metrics.expected_calibration_error:.3f}",
-            f"{metrics.brier_score:.3f}",
-            "-" if metrics.brier_skill is None else f"{metrics.brier_skill:.3f}",
+            *(
+                "-" if value is None else f"{value:.3f}"
+                for value in (
+                    metrics.average_precision,
+                    metrics.area_under_curve,
+                    metrics.expected_calibration_error,
+                    metrics.brier_score,
+                    metrics.brier_skill,
+                )
+            ),
         ]
         for name, metrics in evaluation.calibrations.items()
     ]
-    headers = ["P(mispronounced)", "calibration error", "Brier score", "Brier skill"]
+    headers = ["P(mispronounced)", "AP", "AUC", "calibration error", "Brier score", "Brier skill"]
     return _tabulate(headers, rows, "left", "center")
 
 
@@ -268,18 +260,14 @@ def _note(evaluation: Evaluation, corpus: dict) -> str:
         clusters=cluster if cluster == "speaker" else "source recording",
         or_speakers=" or other speakers" if cluster == "recording" else "",
     )
-    secondary = {hypothesis.name: hypothesis.secondary for hypothesis in evaluation.hypotheses}
-    secondary.update(dict.fromkeys(evaluation.unavailable, False))
+    shown = {hypothesis.name for hypothesis in evaluation.hypotheses} | set(evaluation.unavailable)
     for name, text in evaluation.notes.items():
-        if secondary.get(name) is False:
+        if name in shown:
             note += f"\n{name:<11}  {text}"
     if evaluation.perceived:
         note += PERCEIVED_NOTE
     if evaluation.calibrations:
         note += PROBABILITY_NOTE
-    for name, text in evaluation.notes.items():
-        if secondary.get(name):
-            note += f"\n{name}: {text}"
     if evaluation.differences:
         note += DIFFERENCE_NOTE
     if corpus.get("synthetic"):
@@ -327,20 +315,18 @@ def details_of(
         hypotheses: Of the systems, for its units.
         word_hypotheses: The same for its words; empty where it has none.
     """
-    shown = [hypothesis for hypothesis in hypotheses if not hypothesis.secondary]
     return {
-        "errors": {hypothesis.name: by_error(reference, hypothesis) for hypothesis in shown},
+        "errors": {hypothesis.name: by_error(reference, hypothesis) for hypothesis in hypotheses},
         "times": {
             hypothesis.name: times(reference, hypothesis)
-            for hypothesis in shown
+            for hypothesis in hypotheses
             if not hypothesis.name.startswith("flag-all")
         },
         "words": {
             hypothesis.name: score(outcomes(reference.annotation.words, hypothesis)).as_dict()
             for hypothesis in word_hypotheses
-            if not hypothesis.secondary
         },
-        "units": {hypothesis.name: by_unit(reference, hypothesis) for hypothesis in shown},
+        "units": {hypothesis.name: by_unit(reference, hypothesis) for hypothesis in hypotheses},
         "counts": dict(reference.annotation.counts),
     }
 

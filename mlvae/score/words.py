@@ -132,6 +132,8 @@ def word_metrics(
     found = {name: word_calibration(reference, own) for name, own in cuts.items()}
     return {
         name: {
+            "average_precision": metrics.average_precision,
+            "area_under_curve": metrics.area_under_curve,
             "brier_score": metrics.brier_score,
             "brier_skill": metrics.brier_skill,
             "expected_calibration_error": metrics.expected_calibration_error,

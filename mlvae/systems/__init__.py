@@ -13,6 +13,7 @@ from pathlib import Path
 from lhotse import CutSet
 
 from mlvae.systems.base import Localizer, NoSettings, Setup, SystemKind, TrainedSystem
+from mlvae.systems.gop import MODELS, GopSettings, load_gop
 from mlvae.systems.ml_vae import MlVaeSettings, load_ml_vae, train_ml_vae
 from mlvae.systems.two_pass import load_two_pass, train_two_pass
 from mlvae.systems.w2v_ctc import W2vCtcConfig, load_w2v, train_w2v
@@ -36,6 +37,7 @@ KINDS: dict[str, SystemKind] = {
     "ml_vae": SystemKind(
         MlVaeSettings, train_ml_vae, load_ml_vae, together=True, required=("model",)
     ),
+    "gop": SystemKind(GopSettings, load=load_gop, of_models=tuple(MODELS)),
 }
 
 #: Files that training a system writes to its folder, whichever it is.
@@ -55,10 +57,10 @@ def load_localizers(setup: Setup, cuts: CutSet) -> dict[str, Localizer]:
         By name how it answers, and how those do that the configuration declares to answer with its
         model. Nothing of what is unavailable, or was done by stage 3.
     """
-    load = KINDS[setup.config.system(setup.name).kind].load
     found = {}
-    for name in setup.config.answering(setup.name) if load else ():
-        system = load(replace(setup, name=name), cuts)
+    for name in setup.config.answering(setup.name):
+        load = KINDS[setup.config.systems[name].kind].load
+        system = load(replace(setup, name=name), cuts) if load else None
         if system is not None:
             found[name] = system.localize
     return found

@@ -83,7 +83,7 @@ class SystemKind:
         settings: type of what the configuration may say of one.
         train: trains one on training and held-out cuts, which have the tier ``fa``; returns what
             ``training.json`` says, with the key ``unavailable`` and the reason where it cannot be
-            trained. None where stage 3 has done everything.
+            trained. None where stage 3 has done everything, or another system's model is used.
         load: reads a trained one for some cuts, whose dimension counts; None where it is
             unavailable. Raises ValueError where it is not trained, or otherwise; names the file.
         together: whether the processes of a run all call ``train``; otherwise the first alone does.
@@ -91,6 +91,8 @@ class SystemKind:
             defaults are the paper's 24 M parameters, which nobody wants by mistake.
         spans: the tier with the answer's spans.
         perceived: the tier with what was perceived, or None where nothing is flagged.
+        of_models: kinds whose trained models it answers with, where it has none of its own; a
+            system of this kind must say whose (``model_of``).
     """
 
     settings: type[Settings]
@@ -100,3 +102,4 @@ class SystemKind:
     required: tuple[str, ...] = ()
     spans: str = "mlvae"
     perceived: str | None = "mlvae_perceived"
+    of_models: tuple[str, ...] = ()

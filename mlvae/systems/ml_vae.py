@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -149,9 +149,6 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
             "acoustic scale", decoding.acoustic_scale, scales, f"systems.{name}.calibration.scales"
         )
     training["acoustic_scale"] = decoding.acoustic_scale
-    training["num_params_without_generator"] = num_parameters(model) - num_parameters(
-        model.generator
-    )
     if settings.boundaries == "aligner":
         system = TrainedMlVae(
             model.to(device), settings.train.topology, decoding, None, dataset, device
@@ -161,7 +158,6 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
         found["aligner"].save(folder / "boundaries.safetensors")
         remove_made(checkpoint)
         training["num_params"] += found["num_params"]
-        training["num_params_without_generator"] += found["num_params"]
         training["training_seconds"] += found["training_seconds"]
     keeper.remove()
     return training
@@ -240,7 +236,6 @@ def load_ml_vae(setup: Setup, cuts: CutSet) -> TrainedMlVae:
     model = new_model(setup, cuts)
     metadata = load_model(setup.folder / "model.safetensors", model)
     decoding = Decoding(**metadata.get("decoding", asdict(settings.train.decoding)))
-    decoding = replace(decoding, use_correctness=settings.train.decoding.use_correctness)
     aligner = None
     if settings.boundaries == "aligner":
         num_features = UnitDataset(setup.table).features(cuts[0]).shape[1]
@@ -260,4 +255,5 @@ def new_model(setup: Setup, cuts: CutSet) -> MlVae:
         setup.config.silence,
         setup.settings.model,
         setup.settings.train.states_per_unit,
+        setup.settings.train.generator,
     )

@@ -195,6 +195,7 @@ class Algorithm(ABC):
         self.learners = {
             name: self.new_learner(self.taught(name))
             for name in ("estimator", "boundary", "generator")
+            if getattr(model, name) is not None
         }
         self.begin()
 
@@ -261,9 +262,10 @@ class Alternating(Algorithm):
 
     One iteration: an epoch of the phoneme estimator towards the aligned canonical units (or more,
     ``estimator_epochs``), an epoch of the boundary detector towards the aligned boundaries, the
-    E-step over the whole training set, and an epoch of the speech generator towards the E-step's
-    correctness. The pseudo-labels B-bar and c-tilde come from the tier ``fa``. With boundaries that
-    the E-step found in the place of B-bar, the boundary detector's epoch comes after the E-step.
+    E-step over the whole training set, and an epoch of the speech generator, if there is one,
+    towards the E-step's correctness. The pseudo-labels B-bar and c-tilde come from the tier ``fa``.
+    With boundaries that the E-step found in the place of B-bar, the boundary detector's epoch comes
+    after the E-step.
 
     The four parts are methods: a variant replaces one of them and adds its own modules and
     learners.
@@ -297,7 +299,8 @@ class Alternating(Algorithm):
         assignments = self.search()
         if not aligned:
             scalars.update(self.train_boundary(3 * iteration + 1, assignments.spans))
-        scalars.update(self.train_generator(3 * iteration + 2, assignments))
+        if self.config.generator:
+            scalars.update(self.train_generator(3 * iteration + 2, assignments))
         pseudo = 0 < self.config.pseudo_labels_after <= iteration + 1
         if pseudo or 0 < self.config.estimate_after <= iteration + 1:
             if pseudo:

@@ -388,9 +388,6 @@ class EStep:
         single: k2.Fsa | None,
     ) -> Emissions:
         """Scores of a batch; ``single`` are its graphs for topology ``separate``."""
-        correctness = found.correctness
-        if not decoding.use_correctness:
-            correctness = model.log_correctness.expand_as(correctness)
         common = {
             "log_prior": model.log_prior,
             "acoustic_scale": decoding.acoustic_scale,
@@ -404,7 +401,11 @@ class EStep:
             fixed = self.compiler.fix_boundaries(single, first, boundary.shape[1])
             boundary = fixed.to(boundary)
         return self.compiler.emissions(
-            found.units, num_frames, log_boundary=boundary, log_correctness=correctness, **common
+            found.units,
+            num_frames,
+            log_boundary=boundary,
+            log_correctness=found.correctness,
+            **common,
         )
 
     def _search_long(

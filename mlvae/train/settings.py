@@ -35,8 +35,6 @@ class Decoding(Settings):
 
     Attributes:
         acoustic_scale: factor of log q(y)/p(y).
-        use_correctness: whether q(pi) of the speech generator is used; otherwise the constant rate
-            that is stored with the model.
         deletions: whether units may be deleted.
         deletion_rate: P(a unit is deleted).
         competitors: of topology ``substitution``: how many units may be perceived in the place of
@@ -44,7 +42,6 @@ class Decoding(Settings):
     """
 
     acoustic_scale: Positive = 1.0
-    use_correctness: bool = True
     deletions: bool = False
     deletion_rate: Rate = 0.03
     competitors: CountOrNone = 0
@@ -95,6 +92,8 @@ class TrainConfig(Settings):
         gradient_clip: largest gradient norm a module; 0 for no limit.
         boundary_kl_weight: lambda_b.
         boundary_prior_strength: alpha + beta of the boundary prior, whose mean is units per frame.
+        generator: whether there is a speech generator, whose q(pi) says how likely a frame's unit
+            is mispronounced; without it all units have one rate, which is stored with the model.
         generator_kl_weight: lambda_r.
         correctness_weight: lambda_l.
         boundary_target: which boundaries teach the boundary detector: ``aligned`` (B-bar of the
@@ -129,6 +128,7 @@ class TrainConfig(Settings):
     gradient_clip: Weight = 5.0
     boundary_kl_weight: Weight = 0.01
     boundary_prior_strength: Positive = 10.0
+    generator: bool = True
     generator_kl_weight: Weight = 1.0
     correctness_weight: Weight = 0.001
     boundary_target: Literal["aligned", "found"] = "aligned"
@@ -146,6 +146,8 @@ class TrainConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.algorithm != "alternating" and not self.generator:
+            raise ValueError(f"algorithm {self.algorithm} trains q(pi): it needs the generator")
         if self.algorithm == "joint" and self.boundary_target != "aligned":
             raise ValueError("algorithm joint has no E-step: its boundary_target is aligned")
         if self.algorithm == "joint" and self.estimator_epochs > 1:

@@ -104,7 +104,7 @@ def recipe(tmp_path, monkeypatch) -> Recipe:
 def test_every_cut_is_aligned_trained_on_and_localised(recipe):
     assert recipe.run(3, 4, 5) == [0, 0, 0]
     assert recipe.skipped() == {}
-    for system in ("ml-vae-sub", "ml-vae-sub-no-generator"):
+    for system in ("ml-vae-sub", "gop-fa", "gop-sub"):
         cuts = load_cuts(recipe.exp / system / "cuts_test.jsonl.gz")
         assert sorted(cut.id for cut in cuts) == ["passage", "test0", "test1"]
         for cut in cuts:

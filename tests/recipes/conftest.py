@@ -78,7 +78,7 @@ QUICK = (
 )
 
 #: What stage 5 leaves a folder of answers of.
-ANSWERS = ("ml-vae", "ml-vae-sub", "ml-vae-sub-no-generator")
+ANSWERS = ("ml-vae", "ml-vae-sub", "gop-fa", "gop-sub-ratio")
 
 
 class Recipe:

@@ -21,5 +21,5 @@ def test_all_stages_on_synthetic_speech(tmp_path, quick_config, monkeypatch):
     assert results["corpus"]["synthetic"]
     assert results["systems"]["oracle"]["average_iou"] == 1
     assert results["systems"]["FA"]["average_iou"] > 0.2
-    assert {"ML-VAE", "ML-VAE-sub", "ML-VAE-sub, no generator"} <= set(results["systems"])
+    assert {"GOP-FA", "ML-VAE", "ML-VAE-sub", "GOP-sub-ratio"} <= set(results["systems"])
     assert (recipe.exp / "utterance.png").stat().st_size > 10_000

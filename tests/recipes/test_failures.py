@@ -89,7 +89,8 @@ def test_an_utterance_too_short_for_its_units_is_skipped_and_the_rest_goes_on(pr
         assert ("6 score", name) in skipped
     results = json.loads((prepared.exp / "results.json").read_text())
     assert results["counts"]["num_utterances"] == 4
-    for name, system in zip(("ML-VAE", "ML-VAE-sub", "ML-VAE-sub, no generator"), ANSWERS):
+    names = ("ML-VAE", "ML-VAE-sub", "GOP-FA", "GOP-sub-ratio")
+    for name, system in zip(names, ANSWERS):
         assert results["systems"][name]["num_missing"] == 2
         left = load_cuts(prepared.exp / system / "cuts_test.jsonl.gz")
         assert len(left) == 2
@@ -188,7 +189,7 @@ def test_what_is_wrong_with_files_is_said_in_a_line(prepared, tmp_path, capsys):
     ("systems", "reason"),
     [
         ("ml-vae-top", "there is no system 'ml-vae-top'; there are: fa, two-pass-fa"),
-        ("ml-vae ml-vae-sub-no-generator", "there is no system 'ml-vae-sub-no-generator'"),
+        ("ml-vae gop-sub", "there is no system 'gop-sub'"),
         (" ", "no system is named"),
     ],
 )

@@ -48,7 +48,8 @@ def test_reference_changes_no_weight_and_no_answer(prepared, tmp_path, how, syst
         "ml-vae-sub/boundaries.safetensors",
         *(f"fa/cuts_{split}.jsonl.gz" for split in ("train", "valid", "test")),
         *(f"{system}/cuts_test.jsonl.gz" for system in systems),
-        "ml-vae-sub-no-generator/cuts_test.jsonl.gz",
+        "gop-fa/cuts_test.jsonl.gz",
+        "gop-sub/cuts_test.jsonl.gz",
     ):
         assert (other.exp / name).read_bytes() == (prepared.exp / name).read_bytes(), name
     for system in systems:

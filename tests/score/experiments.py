@@ -23,7 +23,7 @@ HEARD = {
     "fa": ({}, 0.1),
     "ml-vae": ({"t0": "312", "t1": "35*67", "t2": "9*121", "t3": "44*5"}, 0.1),
     "ml-vae-sub": ({"t0": "312", "t1": "35467", "t2": "94121", "t3": "4425"}, 0.0),
-    "ml-vae-sub-no-generator": ({"t0": "312", "t1": "3546-", "t2": "94121", "t3": "4455"}, 0.0),
+    "gop-sub": ({"t0": "312", "t1": "3546-", "t2": "94121", "t3": "4455"}, 0.0),
 }
 # All systems of the paper, and where the hypotheses of those that ``HEARD`` lacks are taken from.
 LIKE = {
@@ -84,7 +84,5 @@ def make_experiment(exp, cuts, systems):
         training = {"num_params": 20_000, "training_seconds": 1.5, "rounds": 8}
         if system != "fa":
             training["num_params"] = 1_500_000
-        if system == "ml-vae-sub":
-            training["num_params_without_generator"] = 700_000
-        if system != "ml-vae-sub-no-generator":
+        if system != "gop-sub":
             (exp / system / "training.json").write_text(json.dumps(training))

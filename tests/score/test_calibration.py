@@ -54,6 +54,8 @@ def test_against_plain_loops(pairs, num_bins):
     assert found.brier_score == pytest.approx(brier)
     skill = loop_skill(probabilities, positives)
     assert found.brier_skill == (skill if skill is None else pytest.approx(skill))
+    assert (found.average_precision is None) is (not any(positives))
+    assert (found.area_under_curve is None) is (len(set(positives)) == 1)
     error = loop_error(probabilities, positives, num_bins)
     assert found.expected_calibration_error == pytest.approx(error)
 

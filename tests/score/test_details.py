@@ -209,11 +209,7 @@ def test_stage_6_of_phones_and_of_tokens(unit, tmp_path, capsys):
     for system in ("fa", "ml-vae-sub"):
         (exp / system).mkdir(parents=True)
         CutSet.from_cuts(cuts).to_file(exp / system / "cuts_test.jsonl.gz")
-        training = {
-            "num_params": 20,
-            "num_params_without_generator": 10,
-            "training_seconds": 1.5,
-        }
+        training = {"num_params": 20, "training_seconds": 1.5}
         (exp / system / "training.json").write_text(json.dumps(training))
     assert score_experiment(data, exp, SYSTEMS, num_resamples=50) == 0
     results = json.loads((exp / "results.json").read_text())

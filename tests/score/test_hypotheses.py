@@ -11,7 +11,6 @@ from mlvae.score.hypotheses import (
     oracle_hypothesis,
     outcomes,
     perceived_accuracy,
-    threshold_hypothesis,
     tier_hypothesis,
 )
 from mlvae.score.metrics import score
@@ -168,13 +167,6 @@ def test_probabilities_are_the_scores_of_the_spans(reference):
     probability, positive = known_probabilities(reference, hypothesis)
     assert probability.tolist() == [0.0, 0.75, 0.25, 1.0, 0.5]
     assert positive.tolist() == [False, True, False, False, False]
-    above = threshold_hypothesis("ours, P > 0.5", hypothesis)
-    assert above.flags.tolist() == [False, True, False, True, False]
-    assert above.starts is hypothesis.starts and above.name == "ours, P > 0.5"
-    assert above.probabilities is None and above.perceived is None
-    assert (
-        threshold_hypothesis("x", hypothesis, threshold=0.2).flags.tolist() == [False] + [True] * 4
-    )
 
 
 def test_probabilities_of_missing_utterances_are_unknown(reference):
@@ -184,14 +176,7 @@ def test_probabilities_of_missing_utterances_are_unknown(reference):
     probability, positive = known_probabilities(reference, hypothesis)
     assert probability.tolist() == [0.25, 0.75, 0.5]
     assert not positive.any()
-    assert threshold_hypothesis("x", hypothesis).flags.tolist() == [
-        False,
-        False,
-        False,
-        True,
-        False,
-    ]
-    assert threshold_hypothesis("x", hypothesis).missing == ("a",)
+    assert hypothesis.missing == ("a",)
 
 
 def test_systems_without_probabilities(reference):
@@ -199,8 +184,6 @@ def test_systems_without_probabilities(reference):
     hypothesis = tier_hypothesis("FA", reference, cuts, "fa")
     assert hypothesis.probabilities is None and hypothesis.perceived is None
     assert known_probabilities(reference, hypothesis) is None
-    with pytest.raises(ValueError, match=r"FA has no P\(mispronounced\)"):
-        threshold_hypothesis("x", hypothesis)
     silent = tier_hypothesis("x", reference, cuts[1:], "fa", "said")
     assert silent.probabilities is None
     assert tier_hypothesis("x", reference, [], "fa", "said").probabilities is None

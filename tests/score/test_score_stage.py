@@ -21,7 +21,7 @@ from tests.score.experiments import HEARD, LIKE, SYSTEMS, SYSTEMS_FILE, make_exp
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "local" / "score.py"
-ROWS = ["oracle", "flag-all (FA)", "flag-all (ours)", "FA", "ML-VAE", "ML-VAE, P > 0.5"]
+ROWS = ["oracle", "flag-all (FA)", "flag-all (ours)", "FA", "ML-VAE"]
 ALL_ROWS = [
     "oracle",
     "flag-all (FA)",
@@ -29,25 +29,16 @@ ALL_ROWS = [
     "flag-all (sub)",
     "FA",
     "ML-VAE",
-    "ML-VAE, P > 0.5",
-    "ML-VAE-sub, no generator",
-    "ML-VAE-sub, no generator, P > 0.5",
     "ML-VAE-sub",
-    "ML-VAE-sub, P > 0.5",
+    "GOP-sub",
 ]
 
 
 def rows_of(table):
-    """Names in the first column of the blocks of metrics."""
-    blocks = table.split("\n\n")[1:]
-    first = [block for block in blocks if block.startswith(("system", "further rows"))]
-    lines = [line for block in first for line in block.splitlines()[2:]]
-    return [name for line in lines if (name := line.split("  ")[0])]
-
-
-def primary_first(rows):
-    """Rows that flag by a threshold or lack the generator are in the second block."""
-    return sorted(rows, key=lambda name: ", " in name)
+    """Names in the first column of the metrics."""
+    lines = table.split("\n\n")[1].splitlines()
+    assert lines[0].startswith("system")
+    return [name for line in lines[2:] if (name := line.split("  ")[0])]
 
 
 def test_end_to_end(folders, capsys):
@@ -85,7 +76,7 @@ def test_end_to_end(folders, capsys):
     assert heading == (
         "Mismatch-tiny (synthetic speech): 4 test utterances, 17 units, 11.8 % of them mismatched"
     )
-    assert rows_of(table) == primary_first(ROWS)
+    assert rows_of(table) == ROWS
     assert "perceived" not in table and list(results["differences"]) == [
         "ML-VAE minus flag-all (ours)"
     ]
@@ -107,27 +98,28 @@ def test_every_system(all_folders, capsys):
     assert list(systems) == ALL_ROWS
     shown = {name: (row["num_params"], row["training_seconds"]) for name, row in systems.items()}
     assert shown["ML-VAE-sub"] == shown["flag-all (sub)"] == (1_500_000, 1.5)
-    assert shown["ML-VAE-sub, no generator, P > 0.5"] == (700_000, 1.5)
+    assert shown["GOP-sub"] == (1_500_000, 1.5)
     assert shown["FA"] == (20_000, 1.5)
 
     assert systems["ML-VAE-sub"]["pooled_f1"] == systems["ML-VAE-sub"]["average_iou"] == 1.0
-    # P > 0.5 flags the 7, which the best path does not.
-    assert systems["ML-VAE-sub, P > 0.5"]["hard_precision"] == pytest.approx(2 / 3)
-    assert systems["ML-VAE-sub, P > 0.5"]["hard_recall"] == 1.0
     # Of two substitutions found, one is named rightly; the deleted one is not named.
     assert (
         systems["ML-VAE-sub"]["perceived_accuracy"],
         systems["ML-VAE-sub"]["num_perceived"],
     ) == (0.5, 2)
-    alone = systems["ML-VAE-sub, no generator"]
+    alone = systems["GOP-sub"]
     assert (alone["perceived_accuracy"], alone["num_perceived"]) == (1.0, 1)
     assert systems["flag-all (sub)"]["perceived_accuracy"] is None
-    for name in ("FA", "oracle", "ML-VAE, P > 0.5", "flag-all (ours)"):
+    for name in ("FA", "oracle", "flag-all (ours)"):
         assert systems[name]["brier_score"] is None
         assert systems[name]["expected_calibration_error"] is None
+        assert systems[name]["average_precision"] is systems[name]["area_under_curve"] is None
     brier = (16 * 0.1**2 + 0.9**2) / 17
     assert systems["ML-VAE-sub"]["brier_score"] == pytest.approx(brier)
     rate = 2 / 17
+    # P is 0.9 for both units that are wrong and for one that is not, the 7, and 0.1 for the others.
+    assert systems["ML-VAE-sub"]["average_precision"] == pytest.approx(2 / 3)
+    assert systems["ML-VAE-sub"]["area_under_curve"] == pytest.approx(1 - 0.5 / 15)
     assert systems["ML-VAE-sub"]["brier_skill"] == pytest.approx(1 - brier / (rate * (1 - rate)))
     # One bin: mean P is (14 * 0.1 + 3 * 0.9) / 17.
     error = systems["ML-VAE-sub"]["expected_calibration_error"]
@@ -137,8 +129,9 @@ def test_every_system(all_folders, capsys):
     assert list(differences) == [
         "ML-VAE minus flag-all (ours)",
         "ML-VAE-sub minus flag-all (ours)",
+        "GOP-sub minus flag-all (FA)",
         "ML-VAE-sub minus ML-VAE",
-        "ML-VAE-sub minus ML-VAE-sub, no generator",
+        "ML-VAE-sub minus GOP-sub",
     ]
     first = differences["ML-VAE-sub minus ML-VAE"]
     assert first["hard_f1"] == pytest.approx(1.0 - systems["ML-VAE"]["hard_f1"])
@@ -146,15 +139,16 @@ def test_every_system(all_folders, capsys):
     assert low <= first["average_iou"] <= high
 
     table = (exp / "table.txt").read_text()
-    assert rows_of(table) == primary_first(ALL_ROWS)
+    assert rows_of(table) == ALL_ROWS
     assert "of 2" in table and "P(mispronounced)" in table
-    for name in ("ML-VAE ", "ML-VAE-sub, no generator", "ML-VAE-sub "):
-        assert f"\n{name}" in table.split("\n\n")[3]
-    lines = table.split("\n\n")[4].splitlines()[2:]
-    # The longest name goes on in a second line.
-    shown = [line.split("  ")[0] for line in lines]
-    assert [*shown[:3], " ".join(shown[3:])] == list(differences)
-    assert f"{100 * first['pooled_f1']:+.1f} [" in lines[2]
+    probabilities = table.split("\n\n")[2]
+    for name in ("ML-VAE ", "ML-VAE-sub ", "GOP-sub "):
+        assert f"\n{name}" in probabilities
+    (line,) = [line for line in probabilities.splitlines() if line.startswith("ML-VAE-sub ")]
+    assert line.split()[1:3] == ["0.667", "0.967"]
+    lines = table.split("\n\n")[3].splitlines()[2:]
+    assert [line.split("  ")[0] for line in lines] == list(differences)
+    assert f"{100 * first['pooled_f1']:+.1f} [" in lines[3]
     assert max(map(len, table.splitlines())) <= 120
     assert "4 in = 4 done" in capsys.readouterr().out
 
@@ -163,9 +157,9 @@ def test_any_system_will_do(corpus, tmp_path, capsys):
     data, cuts = corpus
     expected = {
         "fa": ["oracle", "flag-all (FA)", "FA"],
-        "ml-vae": ["oracle", "flag-all (ours)", "ML-VAE", "ML-VAE, P > 0.5"],
-        "ml-vae-rl": ["oracle", "ML-VAE-RL", "ML-VAE-RL, P > 0.5"],
-        "ml-vae-sub": ["oracle", "flag-all (sub)", "ML-VAE-sub", "ML-VAE-sub, P > 0.5"],
+        "ml-vae": ["oracle", "flag-all (ours)", "ML-VAE"],
+        "ml-vae-rl": ["oracle", "ML-VAE-RL"],
+        "ml-vae-sub": ["oracle", "flag-all (sub)", "ML-VAE-sub"],
     }
     for system, rows in expected.items():
         exp = tmp_path / f"exp-{system}"
@@ -200,20 +194,20 @@ def test_all_systems_of_the_paper(corpus, tmp_path, capsys):
     assert results["unavailable"] == {"w2v-CTC": "no weights at hand"}
     assert "w2v-CTC" not in results["systems"]
     table = (exp / "table.txt").read_text()
-    main = [name for name in rows_of(table) if ", " not in name]
+    main = rows_of(table)
     assert main[4:] == [
         *("FA", "Two-Pass-FA", "w2v-CTC", "ML-VAE", "ML-VAE-RL"),
-        *("Ablation 1", "Ablation 2", "Ablation 3", "ML-VAE-sub"),
+        *("Ablation 1", "Ablation 2", "Ablation 3", "ML-VAE-sub", "GOP-sub"),
     ]
     (row,) = [line for line in table.splitlines() if line.startswith("w2v-CTC  ") and "-  " in line]
     assert row.split() == ["w2v-CTC", "-", "no", "weights", "at", "hand"]
     assert max(map(len, table.splitlines())) <= 120
-    learned = [name for name in main[5:] if name != "w2v-CTC"]
+    learned = [name for name in main[5:] if name not in ("w2v-CTC", "GOP-sub")]
     assert list(results["differences"]) == [
         *(f"{name} minus flag-all (ours)" for name in learned),
+        "GOP-sub minus flag-all (FA)",
         *("ML-VAE-RL minus ML-VAE", "Ablation 1 minus ML-VAE-RL", "Ablation 2 minus ML-VAE"),
-        *("Ablation 3 minus ML-VAE-RL", "ML-VAE-sub minus ML-VAE"),
-        "ML-VAE-sub minus ML-VAE-sub, no generator",
+        *("Ablation 3 minus ML-VAE-RL", "ML-VAE-sub minus ML-VAE", "ML-VAE-sub minus GOP-sub"),
     ]
     assert "no row for" not in capsys.readouterr().out
 
@@ -239,15 +233,15 @@ def test_an_interval_that_excludes_zero_is_marked(all_folders):
     assert [line.endswith("]*") for line in lines] == list(excluded.values())
     within = [name for name, row in differences.items() if not row["pooled_f1_excludes_zero"]]
     assert " ".join(blocks[place + 1].split()) == (
-        f"* the 95 % interval excludes 0: for pooled F1 in {4 - len(within)} of 4 differences, "
+        f"* the 95 % interval excludes 0: for pooled F1 in {5 - len(within)} of 5 differences, "
         f"not in {'; '.join(within)}"
     )
 
 
 def test_training_file_without_a_key(all_folders):
     data, exp = all_folders
-    (exp / "ml-vae-sub" / "training.json").write_text('{"num_params": 1, "training_seconds": 1}')
-    with pytest.raises(ValueError, match="training.json has no 'num_params_without_generator'"):
+    (exp / "ml-vae-sub" / "training.json").write_text('{"num_params": 1}')
+    with pytest.raises(ValueError, match="training.json has no 'training_seconds'"):
         score_experiment(data, exp, SYSTEMS)
 
 
@@ -268,7 +262,7 @@ def test_skipped_utterances_are_counted(folders, capsys):
     out, err = capsys.readouterr()
     assert "4 in = 3 done + 1 skipped" in out
     assert "no hypothesis for 1 of 4 utterances" in out and "(t2)" in out
-    assert "  flag-all (ours); ML-VAE; ML-VAE, P > 0.5\n" in out
+    assert "  flag-all (ours); ML-VAE\n" in out
     assert "skipped t2: no hypothesis of ML-VAE; scored as missed" in err
     ours = json.loads((exp / "results.json").read_text())["systems"]["ML-VAE"]
     assert ours["num_missing"] == 1
@@ -333,10 +327,10 @@ def test_what_is_flagged_is_said_at_the_end_and_what_looks_wrong(all_folders, ca
     assert score_experiment(data, exp, SYSTEMS, num_resamples=20) == 0
     out = capsys.readouterr().out
     assert "stage 6 score: ML-VAE: 17.6 % of 17 units flagged, 0.0 % deleted" in out
-    assert "ML-VAE-sub, no generator: 11.8 % of 17 units flagged, 5.9 % deleted" in out
+    assert "GOP-sub: 11.8 % of 17 units flagged, 5.9 % deleted" in out
     assert "ML-VAE-sub: warning: the acoustic scale lies at the edge" in out
     results = json.loads((exp / "results.json").read_text())
-    assert list(results["flagged"]) == ["ML-VAE", "ML-VAE-sub, no generator", "ML-VAE-sub"]
+    assert list(results["flagged"]) == ["ML-VAE", "ML-VAE-sub", "GOP-sub"]
     assert results["flagged"]["ML-VAE"]["num_flagged"] == 3
     assert results["warnings"] == {"ML-VAE-sub": ["the acoustic scale lies at the edge"]}
 

@@ -43,6 +43,8 @@ def test_a_word_is_mispronounced_if_any_of_its_units_is(make_reference, tmp_path
     assert metrics.brier_score == pytest.approx(brier)
     assert word_metrics(reference, {"ours": cuts, "none": []}) == {
         "ours": {
+            "average_precision": metrics.average_precision,
+            "area_under_curve": metrics.area_under_curve,
             "brier_score": pytest.approx(brier),
             "brier_skill": pytest.approx(1 - brier / 0.25),
             "expected_calibration_error": metrics.expected_calibration_error,

@@ -9,6 +9,7 @@ from lhotse import CutSet
 from safetensors.torch import load_file
 
 import tests.systems.sounds as sounds
+from mlvae.config import System
 from mlvae.systems import load_localizers
 from mlvae.systems.align import MAX_CELLS_WHOLE, Aligner
 from mlvae.systems.ml_vae import train_ml_vae
@@ -103,6 +104,7 @@ def test_a_system_with_its_scale_and_its_edges(cuts, tmp_path, monkeypatch):
         calibration=replace(SUB.calibration, scales=[0.1, 0.5], max_frames=80),
     )
     config = with_settings("ml-vae-sub", settings, replace(CONFIG, align=ALIGN))
+    config.systems["gop"] = System("gop", "gop", model_of="ml-vae-sub")
 
     def run(folder):
         (folder / "ml-vae-sub").mkdir(parents=True, exist_ok=True)
@@ -110,7 +112,7 @@ def test_a_system_with_its_scale_and_its_edges(cuts, tmp_path, monkeypatch):
         training = until_done(lambda: train_ml_vae(setup, *cuts))
         assert "acoustic scale" in training["warnings"][0]  # there are but two of them
         loaded = load_localizers(setup, cuts[1])
-        assert list(loaded) == ["ml-vae-sub", "no-generator"]
+        assert list(loaded) == ["ml-vae-sub", "gop"]
         return figures(training), [answers(way, cuts[1], folder) for way in loaded.values()]
 
     compare(run, tmp_path, monkeypatch, every=3, between=11)

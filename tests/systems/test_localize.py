@@ -100,7 +100,6 @@ def test_decoding_is_followed():
 
     assert not flagged()
     assert flagged(acoustic_scale=0.2)
-    assert not flagged(acoustic_scale=0.2, use_correctness=False)
 
 
 @pytest.mark.filterwarnings("ignore:.*too few frames.*")

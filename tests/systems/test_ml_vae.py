@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from mlvae.config import RecipeConfig, System
 from mlvae.device import num_parameters
 from mlvae.nn import NarrowAcousticModelConfig
-from mlvae.systems import Setup, load_localizers
+from mlvae.systems import Setup
 from mlvae.systems.align import AlignConfig
 from mlvae.systems.ml_vae import (
     MlVaeSettings,
@@ -37,6 +37,7 @@ SUB = MlVaeSettings(
         TRAIN,
         topology="substitution",
         states_per_unit=2,
+        generator=False,
         pseudo_labels_after=4,
         decoding=Decoding(acoustic_scale=0.5),
     ),
@@ -58,14 +59,6 @@ CONFIG = RecipeConfig(
             "ml-vae-sub": SUB,
         }.items()
     },
-)
-CONFIG.systems["no-generator"] = System(
-    "no-generator",
-    "ml_vae",
-    model_of="ml-vae-sub",
-    settings=replace(
-        SUB, train=replace(SUB.train, decoding=Decoding(acoustic_scale=0.5, use_correctness=False))
-    ),
 )
 
 
@@ -104,10 +97,8 @@ def test_training_says_what_was_chosen_and_how_large_the_parts_are(cuts, trained
     assert losses[str(training["acoustic_scale"])] == min(losses.values())
     system = load_ml_vae(setup_of("ml-vae-sub", folder), cuts[1])
     edges = num_parameters(system.boundary_aligner.model)
-    generator = num_parameters(system.model.generator)
     assert training["num_params"] == num_parameters(system.model) + edges
-    assert training["num_params_without_generator"] == training["num_params"] - generator
-    assert generator > 0 and edges > 0
+    assert edges > 0
     json.dumps(training, allow_nan=False)
 
 
@@ -115,7 +106,7 @@ def test_what_was_trained_is_read(cuts, trained):
     folder, training = trained
     system = load_ml_vae(setup_of("ml-vae-sub", folder), cuts[1])
     assert system.topology == "substitution"
-    assert system.decoding == Decoding(training["acoustic_scale"], True)
+    assert system.decoding == Decoding(training["acoustic_scale"])
     stored = load_file(folder / "model.safetensors")
     for name, value in system.model.state_dict().items():
         assert torch.equal(value, stored[name]), name
@@ -189,9 +180,8 @@ def test_the_paper_has_neither_scale_nor_edges(cuts, tmp_path):
     assert not (tmp_path / "boundaries.safetensors").exists()
     system = load_ml_vae(setup_of("ml-vae", tmp_path), cuts[1])
     assert (system.topology, system.boundary_aligner, system.decoding) == ("ml", None, Decoding())
-    generator = num_parameters(system.model.generator)
     assert training["num_params"] == num_parameters(system.model)
-    assert training["num_params_without_generator"] == training["num_params"] - generator
+    assert num_parameters(system.model.generator) > 0
 
 
 def test_the_edges_of_another_run_do_not_outlive_it(cuts, trained, tmp_path, monkeypatch):
@@ -219,9 +209,6 @@ def test_what_is_missing_is_named(cuts, trained, tmp_path):
         load_ml_vae(setup_of("ml-vae-sub", tmp_path), cuts[1])
     with pytest.raises(ValueError, match=r"model.safetensors is not of this configuration"):
         load_ml_vae(setup_of("ml-vae", tmp_path), cuts[1])
-    for name in ("sub", "no-generator"):  # what has no model of its own cannot be named
-        with pytest.raises(ValueError, match=f"there is no system '{name}'; there are: ml-vae, "):
-            load_localizers(setup_of(name, tmp_path), cuts[1])
 
 
 def test_without_the_generator_the_stored_rate_counts():
@@ -245,19 +232,19 @@ def test_without_the_generator_the_stored_rate_counts():
     given = GivenFeatures(TABLE)
     system = TrainedMlVae(model, "substitution", Decoding(), None, given, CPU)
     assert probability(system) == pytest.approx(expected(1 / (1 + math.exp(-5))), rel=1e-4)
-    system.decoding = Decoding(use_correctness=False)
+    system.model.generator = None
     assert probability(system) == pytest.approx(expected(0.4), rel=1e-4)
 
 
-def test_without_the_generator_its_weights_do_not_matter(cuts, trained):
-    both = [
-        load_ml_vae(setup_of(name, trained[0]), cuts[1]) for name in ("ml-vae-sub", "no-generator")
-    ]
-    before = [s.localize(cuts[1])[0] for s in both]
-    with torch.no_grad():
-        for system in both:
-            for value in system.model.generator.parameters():
-                value.normal_()
-    after = [s.localize(cuts[1])[0] for s in both]
-    assert list(after[1]) == list(before[1])
-    assert list(after[0]) != list(before[0])
+def test_without_the_generator_nothing_of_it_is_trained_or_stored(cuts, trained):
+    folder, training = trained
+    assert load_ml_vae(setup_of("ml-vae-sub", folder), cuts[1]).model.generator is None
+    for name in ("model", "checkpoint"):
+        assert not [key for key in load_file(folder / f"{name}.safetensors") if "generator" in key]
+    scalars = training["history"][0]
+    assert "loss/estimator" in scalars and "loss/boundary" in scalars
+    assert not {"loss/reconstruction", "loss/kl", "loss/correctness"} & scalars.keys()
+    # Of a system with a generator these weights are refused.
+    config = with_settings("ml-vae-sub", replace(SUB, train=replace(SUB.train, generator=True)))
+    with pytest.raises(ValueError, match="model.safetensors is not of this configuration"):
+        load_ml_vae(setup_of("ml-vae-sub", folder, config), cuts[1])

@@ -126,7 +126,7 @@ def loss_by_hand(left_alone, replaced, share: float) -> float:
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_scale_is_the_one_that_is_best_by_hand(searched, topology, seed):
     cuts = random_cuts()
-    start = Decoding(0.5, True)
+    start = Decoding(0.5, competitors=3)
     decoding, losses = choose(cuts, topology, seed, start, corruption_rate=0.4)
     (corrupted,) = searched
     assert corrupted.keys() == {cut.id for cut in cuts}
@@ -141,8 +141,8 @@ def test_the_scale_is_the_one_that_is_best_by_hand(searched, topology, seed):
         expected[str(scale)] = loss_by_hand(*values, share=0.4)
     assert losses == pytest.approx(expected, rel=1e-3)
     assert str(decoding.acoustic_scale) == min(expected, key=expected.get)
-    assert decoding.use_correctness
-    assert start == Decoding(0.5, True)
+    assert decoding.competitors == 3
+    assert start == Decoding(0.5, competitors=3)
 
 
 def simulated(num_units: int, rate: float, count: int, strength: float, prior: float, seed: int):

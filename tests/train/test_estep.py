@@ -45,12 +45,13 @@ class Boundary(nn.Module):
         return 7.0 * rate, 7.0 * (1 - rate)
 
 
-def stand_in(log_prior: torch.Tensor | None = None) -> MlVae:
-    model = MlVae(NUM_UNITS + 2, NUM_UNITS, False, tiny_model_config())
+def stand_in(log_prior: torch.Tensor | None = None, generator: bool = True) -> MlVae:
+    model = MlVae(NUM_UNITS + 2, NUM_UNITS, False, tiny_model_config(), generator=generator)
     model.estimator, model.boundary = Estimator(), Boundary()
-    model.generator.correctness_logits = lambda features, units, boundary: features[
-        ..., CORRECTNESS
-    ]
+    if generator:
+        model.generator.correctness_logits = lambda features, units, boundary: features[
+            ..., CORRECTNESS
+        ]
     uniform = torch.full((NUM_UNITS,), -math.log(NUM_UNITS))
     model.log_prior.copy_(uniform if log_prior is None else log_prior)
     return model
@@ -116,7 +117,7 @@ def test_a_unit_is_flagged_where_other_units_are_perceived():
     assert edges(spans) == [(0, 4), (4, 8), (8, 12)]
 
 
-def enumerate_best(features, units, log_prior, scale=1.0, use_correctness=True):
+def enumerate_best(features, units, log_prior, scale=1.0, generator=True):
     """Best (score, edges, flags) over all segmentations and flags, by the paper's appendix."""
     frames = len(features)
     tensor = torch.from_numpy(features)
@@ -139,7 +140,7 @@ def enumerate_best(features, units, log_prior, scale=1.0, use_correctness=True):
                         score += math.log(1 - start_rate[t])
                     elif t > 0:
                         score += math.log(start_rate[t])
-                rate = wrong_rate[begin] if use_correctness else 0.15
+                rate = wrong_rate[begin] if generator else 0.15
                 score += math.log(rate if flag else 1 - rate)
             if best is None or score > best[0]:
                 best = score, bounds, list(flags)
@@ -147,8 +148,8 @@ def enumerate_best(features, units, log_prior, scale=1.0, use_correctness=True):
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.4])
-@pytest.mark.parametrize("use_correctness", [True, False])
-def test_against_listing_every_path(scale, use_correctness):
+@pytest.mark.parametrize("generator", [True, False])
+def test_against_listing_every_path(scale, generator):
     rng = np.random.default_rng(0)
     log_prior = torch.tensor([0.1, 0.2, 0.3, 0.4]).log()
     cuts, expected = [], {}
@@ -157,8 +158,8 @@ def test_against_listing_every_path(scale, use_correctness):
         units = rng.integers(0, NUM_UNITS, count).tolist()
         features = (2 * rng.standard_normal((frames, NUM_UNITS + 2))).astype(np.float32)
         cuts.append(make_cut(f"x{number}", features, TABLE.units(units)))
-        expected[f"x{number}"] = enumerate_best(features, units, log_prior, scale, use_correctness)
-    result = run(cuts, stand_in(log_prior), Decoding(scale, use_correctness))
+        expected[f"x{number}"] = enumerate_best(features, units, log_prior, scale, generator)
+    result = run(cuts, stand_in(log_prior, generator), Decoding(scale))
     for name, (score, bounds, flags) in expected.items():
         spans = result.spans[name]
         assert edges(spans) == list(zip(bounds[:-1], bounds[1:]))

@@ -26,7 +26,8 @@ def make_trainer(cuts, folder, config=CONFIG, seed=0, silence=False, setup=None)
     train, valid = cuts
     seed_everything(seed)
     states = config.states_per_unit
-    model = MlVae(NUM_FEATURES, len(TABLE), silence, tiny_model_config(), states)
+    sizes = tiny_model_config()
+    model = MlVae(NUM_FEATURES, len(TABLE), silence, sizes, states, config.generator)
     return Trainer(model, train, valid, dataset(), TABLE, config, folder, CPU, seed, setup)
 
 
