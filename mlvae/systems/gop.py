@@ -1,17 +1,4 @@
-"""Goodness of pronunciation: how well frames fit their canonical unit, by an acoustic model alone.
-
-Of a unit c with frames t in its span [s, e), an acoustic model of posteriors p(q | x_t) says::
-
-    GOP = 1 / (e - s) * sum_t log p(c | x_t)
-    LPR = GOP - max over units q other than c of 1 / (e - s) * sum_t log p(q | x_t)
-
-GOP is the mean log posterior, as S. M. Witt and S. J. Young, "Phone-level pronunciation scoring and
-assessment for interactive language learning", Speech Communication 30 (2000), define it with the
-likelihoods of an HMM, and W. Hu, Y. Qian, F. K. Soong and Y. Wang, "Improved mispronunciation
-detection with deep neural network trained acoustic models and transfer learning based logistic
-regression classifiers", Speech Communication 67 (2015), with the posteriors of a neural network.
-LPR is its log ratio to the best other unit. The posterior of a unit is the sum of those of its
-states; silence, where the model has it, takes its part of the posterior and is no other unit.
+"""Goodness of pronunciation as a system: rows of a baseline that every recipe has.
 
 A system of the kind ``gop`` trains nothing: it answers with the model of another system
 (``model_of``), on the spans of forced alignment (tier ``fa``). What is said of a unit:
@@ -25,167 +12,36 @@ tier                score, and symbol
 ``mlvae_word``      the largest score of the word's units
 ==================  ==========================================================================
 
-No threshold is chosen: a unit is flagged where another one fits better. Where forced alignment
-found another correct pronunciation, a unit may be what that has in its place, or the canonical
-unit, whichever fits better; a unit that it does not have is right.
+No threshold is chosen: a unit is flagged where another one fits better. A unit that the
+pronunciation which forced alignment found does not have is right. Equations and sources:
+:mod:`mlvae.train.goodness`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from lhotse import CutSet
 from lhotse.cut import Cut
 from lhotse.supervision import AlignmentItem
 
 from mlvae.bounds import Settings
-from mlvae.data.dataset import (
-    NETWORK_MARGIN,
-    Section,
-    UnitDataset,
-    make_sampler,
-    section_features,
-    sections,
-)
+from mlvae.data.dataset import UnitDataset, make_sampler
 from mlvae.data.units import canonical_units
 from mlvae.systems.align import Aligner
 from mlvae.systems.base import Setup
 from mlvae.systems.ml_vae import load_ml_vae
-from mlvae.tiers import has_tier, tier, units_of_words, with_tiers, word_spans
+from mlvae.tiers import tier, units_of_words, with_tiers, word_spans
+from mlvae.train.goodness import (
+    UnitModel,
+    goodness_of_cut,
+    model_of_estimator,
+    unit_log_probs,
+)
 from mlvae.train.loop import Gathered, Passes
-from mlvae.train.stretches import groups
-from mlvae.train.targets import spans_of_tier, variant_spans
-
-#: A log posterior below this one counts as this one, as that of 0 would.
-LOG_ZERO = -1e4
-
-
-class Goodness(NamedTuple):
-    """Goodness of pronunciation of L units; of a unit without frames NaN, and -1.
-
-    Attributes:
-        gop: float64 (L,), mean log posterior, at most 0.
-        ratio: float64 (L,), less that of the best other unit; infinite where there is no other.
-        best_other: int64 (L,), that unit.
-    """
-
-    gop: torch.Tensor
-    ratio: torch.Tensor
-    best_other: torch.Tensor
-
-
-def goodness_of_pronunciation(
-    log_probs: torch.Tensor, starts: torch.Tensor, ends: torch.Tensor, units: torch.Tensor
-) -> Goodness:
-    """Goodness of pronunciation of the units of an utterance; see the head of this module.
-
-    Args:
-        log_probs: float (T, N), log posteriors of units by frame, on any device. They may sum to
-            less than one (silence).
-        starts: int64 (L,), first frame of each unit, in any order.
-        ends: int64 (L,), the frame after its last one, from its start up to T.
-        units: int64 (L,), from 0 to N - 1, whose goodness is asked for.
-
-    Returns:
-        :class:`Goodness` on the device of ``log_probs``.
-
-    Example:
-        >>> log_probs = torch.tensor([[-1.0, -2.0], [-4.0, -0.5]])
-        >>> found = goodness_of_pronunciation(log_probs, *torch.tensor([[0, 1], [1, 2], [0, 0]]))
-        >>> found.gop.tolist(), found.ratio.tolist(), found.best_other.tolist()
-        ([-1.0, -4.0], [1.0, -3.5], [1, 1])
-    """
-    return _goodness(mean_log_probs(log_probs, starts, ends), units)
-
-
-def mean_log_probs(
-    log_probs: torch.Tensor, starts: torch.Tensor, ends: torch.Tensor
-) -> torch.Tensor:
-    """Mean log posteriors of all units in L spans: float64 (L, N), NaN where there is no frame.
-
-    Arguments as in :func:`goodness_of_pronunciation`.
-    """
-    starts, ends = starts.to(log_probs.device), ends.to(log_probs.device)
-    total = F.pad(log_probs.double().clamp(min=LOG_ZERO).cumsum(0), (0, 0, 1, 0))
-    return (total[ends] - total[starts]) / (ends - starts).unsqueeze(1)
-
-
-def _goodness(mean: torch.Tensor, units: torch.Tensor) -> Goodness:
-    """As :func:`goodness_of_pronunciation`, from what :func:`mean_log_probs` gives."""
-    column = units.to(mean.device).unsqueeze(1)
-    gop = mean.gather(1, column).squeeze(1)
-    other, best = mean.scatter(1, column, -torch.inf).max(1)
-    return Goodness(gop, gop - other, torch.where(gop.isnan(), -1, best))
-
-
-def unit_log_probs(
-    log_probs: torch.Tensor, num_units: int, states_per_unit: int = 1
-) -> torch.Tensor:
-    """Log posteriors of units from those of their states.
-
-    Args:
-        log_probs: float (..., N * S [+ 1]), by unit and state; a last column (silence) is left out.
-        num_units: N.
-        states_per_unit: S.
-
-    Returns:
-        float (..., N).
-    """
-    states = log_probs[..., : num_units * states_per_unit]
-    return states.unflatten(-1, (num_units, states_per_unit)).logsumexp(-1)
-
-
-@dataclass(frozen=True)
-class UnitModel:
-    """The acoustic model of a trained system.
-
-    Attributes:
-        log_probs: gives log posteriors of units, float (B, T, N), of features, float (B, T, F), of
-            which rows have these lengths, int64 (B,).
-        dataset: gives the features, and the units.
-        device: where it runs.
-    """
-
-    log_probs: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-    dataset: UnitDataset
-    device: torch.device
-
-    @torch.no_grad()
-    def of_cuts(self, cuts: CutSet, max_frames: int = 8000) -> Iterator[tuple[Cut, torch.Tensor]]:
-        """Log posteriors of each cut, in the sampler's order.
-
-        A long recording is read in sections with a margin, as everywhere.
-
-        Args:
-            cuts: with features.
-            max_frames: largest batch, in frames with padding.
-
-        Yields:
-            A cut, and float (T, N) on CPU.
-        """
-        by_id = {cut.id: cut for cut in cuts}
-        inner = [section for cut in cuts for section in sections(cut.id, cut.num_frames)]
-        found: list[torch.Tensor] = []
-        for some in groups(inner, max_frames):
-            seen = [_with_margin(one, by_id[one.cut_id].num_frames) for one in some]
-            parts = [(by_id[one.cut_id], one) for one in seen]
-            features, lengths = section_features(self.dataset, parts)
-            rows = self.log_probs(features.to(self.device), lengths.to(self.device)).cpu()
-            for row, own, outer in zip(rows, some, seen):
-                found.append(row[own.begin - outer.begin : own.end - outer.begin])
-                if own.end == by_id[own.cut_id].num_frames:
-                    yield by_id[own.cut_id], torch.cat(found)
-                    found = []
-
-
-def _with_margin(section: Section, num_frames: int) -> Section:
-    """A section and what networks see beyond it."""
-    begin = max(section.begin - NETWORK_MARGIN, 0)
-    return section._replace(begin=begin, end=min(section.end + NETWORK_MARGIN, num_frames))
 
 
 @dataclass
@@ -243,20 +99,10 @@ class Gop:
     def _answer(self, cut: Cut, log_probs: torch.Tensor) -> tuple[list[float], list[str]]:
         """The score of each unit, and what was perceived."""
         table = self.model.dataset.table
-        units = table.ids(canonical_units(cut), cut.id)
-        spans = spans_of_tier(cut, "fa", units)
-        lasting = [item.duration > 0 for item in tier(cut, "fa")]
-        starts = torch.tensor([span.start for span in spans])
-        ends = torch.tensor([s.end if lasts else s.start for s, lasts in zip(spans, lasting)])
-        mean, expected = mean_log_probs(log_probs, starts, ends), torch.tensor(units)
-        if has_tier(cut, "fa_variant"):
-            sounds = {span.start: span.unit for span in variant_spans(cut, "fa", table)}
-            other = torch.tensor([sounds.get(span.start, span.unit) for span in spans])
-            better = mean.gather(1, other[:, None]) > mean.gather(1, expected[:, None])
-            expected = torch.where(better.squeeze(1), other, expected)
-        gop, ratio, best_other = _goodness(mean, expected)
+        gop, ratio, best_other = goodness_of_cut(self.model, cut, log_probs)
         wrong = -gop.expm1() if self.score == "posterior" else (-ratio).sigmoid()
-        perceived = torch.where(ratio < 0, best_other, torch.tensor(units))
+        units = torch.tensor(table.ids(canonical_units(cut), cut.id))
+        perceived = torch.where(ratio < 0, best_other, units)
         return wrong.nan_to_num(0.0).clamp(0.0, 1.0).tolist(), table.units(perceived.tolist())
 
 
@@ -315,13 +161,7 @@ def _model_of_aligner(setup: Setup, cuts: CutSet) -> UnitModel:
 
 def _model_of_ml_vae(setup: Setup, cuts: CutSet) -> UnitModel:
     """The phoneme estimator."""
-    network = load_ml_vae(setup, cuts).model.eval()
-
-    def log_probs(features: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        found = network.estimator(network.scale(features), lengths)
-        return unit_log_probs(found, network.num_units, network.states_per_unit)
-
-    return UnitModel(log_probs, setup.dataset, setup.device)
+    return model_of_estimator(load_ml_vae(setup, cuts).model, setup.dataset, setup.device)
 
 
 #: How the acoustic model is read of a system of a kind.

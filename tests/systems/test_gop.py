@@ -17,17 +17,16 @@ from mlvae.nn import NarrowAcousticModelConfig
 from mlvae.score.ranking import area_under_curve
 from mlvae.systems import Setup, load_localizers
 from mlvae.systems.align import AlignConfig, Aligner
-from mlvae.systems.gop import (
+from mlvae.systems.gop import Gop, GopSettings
+from mlvae.systems.ml_vae import MlVaeSettings, new_model
+from mlvae.tiers import has_tier, tier, with_tiers
+from mlvae.train import TrainConfig
+from mlvae.train.goodness import (
     LOG_ZERO,
-    Gop,
-    GopSettings,
     UnitModel,
     goodness_of_pronunciation,
     unit_log_probs,
 )
-from mlvae.systems.ml_vae import MlVaeSettings, new_model
-from mlvae.tiers import has_tier, tier, with_tiers
-from mlvae.train import TrainConfig
 from mlvae.train.loop import save_model
 from tests.train.tiny import (
     CPU,
