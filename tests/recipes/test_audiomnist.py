@@ -180,7 +180,7 @@ def test_what_was_perceived_is_what_was_said(finished):
     found = [(perceived, true) for told, perceived, true in pairs if told not in (perceived, true)]
     assert len(found) >= 6
     assert sum(perceived == true for perceived, true in found) / len(found) >= 0.5  # by chance 0.1
-    assert sum(perceived == true for _, perceived, true in pairs) / len(pairs) >= 0.9
+    assert sum(perceived == true for _, perceived, true in pairs) / len(pairs) >= 0.85
 
 
 def test_training_says_how_the_scale_was_chosen_and_how_large_the_parts_are(finished):
