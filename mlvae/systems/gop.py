@@ -34,10 +34,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from lhotse import CutSet
 from lhotse.cut import Cut
 from lhotse.supervision import AlignmentItem
@@ -56,87 +55,10 @@ from mlvae.systems.align import Aligner
 from mlvae.systems.base import Setup
 from mlvae.systems.ml_vae import load_ml_vae
 from mlvae.tiers import has_tier, tier, units_of_words, with_tiers, word_spans
+from mlvae.train.goodness import compare_units, mean_log_probs, unit_log_probs
 from mlvae.train.loop import Gathered, Passes
 from mlvae.train.stretches import groups
 from mlvae.train.targets import spans_of_tier, variant_spans
-
-#: A log posterior below this one counts as this one, as that of 0 would.
-LOG_ZERO = -1e4
-
-
-class Goodness(NamedTuple):
-    """Goodness of pronunciation of L units; of a unit without frames NaN, and -1.
-
-    Attributes:
-        gop: float64 (L,), mean log posterior, at most 0.
-        ratio: float64 (L,), less that of the best other unit; infinite where there is no other.
-        best_other: int64 (L,), that unit.
-    """
-
-    gop: torch.Tensor
-    ratio: torch.Tensor
-    best_other: torch.Tensor
-
-
-def goodness_of_pronunciation(
-    log_probs: torch.Tensor, starts: torch.Tensor, ends: torch.Tensor, units: torch.Tensor
-) -> Goodness:
-    """Goodness of pronunciation of the units of an utterance; see the head of this module.
-
-    Args:
-        log_probs: float (T, N), log posteriors of units by frame, on any device. They may sum to
-            less than one (silence).
-        starts: int64 (L,), first frame of each unit, in any order.
-        ends: int64 (L,), the frame after its last one, from its start up to T.
-        units: int64 (L,), from 0 to N - 1, whose goodness is asked for.
-
-    Returns:
-        :class:`Goodness` on the device of ``log_probs``.
-
-    Example:
-        >>> log_probs = torch.tensor([[-1.0, -2.0], [-4.0, -0.5]])
-        >>> found = goodness_of_pronunciation(log_probs, *torch.tensor([[0, 1], [1, 2], [0, 0]]))
-        >>> found.gop.tolist(), found.ratio.tolist(), found.best_other.tolist()
-        ([-1.0, -4.0], [1.0, -3.5], [1, 1])
-    """
-    return _goodness(mean_log_probs(log_probs, starts, ends), units)
-
-
-def mean_log_probs(
-    log_probs: torch.Tensor, starts: torch.Tensor, ends: torch.Tensor
-) -> torch.Tensor:
-    """Mean log posteriors of all units in L spans: float64 (L, N), NaN where there is no frame.
-
-    Arguments as in :func:`goodness_of_pronunciation`.
-    """
-    starts, ends = starts.to(log_probs.device), ends.to(log_probs.device)
-    total = F.pad(log_probs.double().clamp(min=LOG_ZERO).cumsum(0), (0, 0, 1, 0))
-    return (total[ends] - total[starts]) / (ends - starts).unsqueeze(1)
-
-
-def _goodness(mean: torch.Tensor, units: torch.Tensor) -> Goodness:
-    """As :func:`goodness_of_pronunciation`, from what :func:`mean_log_probs` gives."""
-    column = units.to(mean.device).unsqueeze(1)
-    gop = mean.gather(1, column).squeeze(1)
-    other, best = mean.scatter(1, column, -torch.inf).max(1)
-    return Goodness(gop, gop - other, torch.where(gop.isnan(), -1, best))
-
-
-def unit_log_probs(
-    log_probs: torch.Tensor, num_units: int, states_per_unit: int = 1
-) -> torch.Tensor:
-    """Log posteriors of units from those of their states.
-
-    Args:
-        log_probs: float (..., N * S [+ 1]), by unit and state; a last column (silence) is left out.
-        num_units: N.
-        states_per_unit: S.
-
-    Returns:
-        float (..., N).
-    """
-    states = log_probs[..., : num_units * states_per_unit]
-    return states.unflatten(-1, (num_units, states_per_unit)).logsumexp(-1)
 
 
 @dataclass(frozen=True)
@@ -156,7 +78,7 @@ class UnitModel:
 
     @torch.no_grad()
     def of_cuts(self, cuts: CutSet, max_frames: int = 8000) -> Iterator[tuple[Cut, torch.Tensor]]:
-        """Log posteriors of each cut, in the sampler's order.
+        """Log posteriors of each cut, in their order.
 
         A long recording is read in sections with a margin, as everywhere.
 
@@ -254,7 +176,7 @@ class Gop:
             other = torch.tensor([sounds.get(span.start, span.unit) for span in spans])
             better = mean.gather(1, other[:, None]) > mean.gather(1, expected[:, None])
             expected = torch.where(better.squeeze(1), other, expected)
-        gop, ratio, best_other = _goodness(mean, expected)
+        gop, ratio, best_other = compare_units(mean, expected)
         wrong = -gop.expm1() if self.score == "posterior" else (-ratio).sigmoid()
         perceived = torch.where(ratio < 0, best_other, torch.tensor(units))
         return wrong.nan_to_num(0.0).clamp(0.0, 1.0).tolist(), table.units(perceived.tolist())
