@@ -73,6 +73,8 @@ does not follow from these metrics."""
 KINDS = {"substituted": "s", "deleted": "d", "inserted": "a", "correct": ""}
 #: Units in the text, the most frequent ones: all phones, and some of the words.
 MAX_UNITS = 50
+#: Systems side by side in the table of units.
+SYSTEMS_ABREAST = 7
 #: Seconds within which a start counts as correct.
 TOLERANCE = 0.02
 
@@ -89,7 +91,8 @@ times       average IoU of found and true span over all units that have an inter
 words       a word is wrong if the annotators mark an error in it, and flagged if any of its units
             is; pooled F1 counts a correct flag as much as the spans overlap
 units       by canonical unit: how many there are, how many are mispronounced, F1 of the flags; of
-            many kinds of units the most frequent ones, all are in results.json"""
+            many kinds of units the most frequent ones, of systems with the same flags the first;
+            all are in results.json"""
 
 
 def format_table(evaluation: Evaluation, corpus: dict) -> str:
@@ -448,21 +451,30 @@ def _times(found: dict[str, dict], kinds: Iterable[str]) -> str:
 
 
 def _units(found: dict[str, dict]) -> str:
-    """A row per unit and a column per system that flags some units and not others."""
-    systems = [
-        name for name in found if name not in ("oracle", "FA") and not name.startswith("flag-all")
-    ]
+    """A row per unit and a column per system that flags some units and not others.
+
+    Of systems with the same flags the first one has a column. Many are in several tables.
+    """
+    systems: list[str] = []
+    for name, own in found.items():
+        constant = name in ("oracle", "FA") or name.startswith("flag-all")
+        if not constant and all(own != found[other] for other in systems):
+            systems.append(name)
     shown = sorted(found["oracle"].items(), key=lambda item: -item[1]["num_units"])[:MAX_UNITS]
-    rows = [
-        [
-            symbol,
-            str(row["num_units"]),
-            str(row["num_mispronounced"]),
-            *[_cell(found[name][symbol]["f1"]) for name in systems],
+    blocks = []
+    for first in range(0, max(len(systems), 1), SYSTEMS_ABREAST):
+        some = systems[first : first + SYSTEMS_ABREAST]
+        rows = [
+            [
+                symbol,
+                str(row["num_units"]),
+                str(row["num_mispronounced"]),
+                *[_cell(found[name][symbol]["f1"]) for name in some],
+            ]
+            for symbol, row in sorted(shown)
         ]
-        for symbol, row in sorted(shown)
-    ]
-    return _tabulate(["units", "number", "wrong", *systems], rows, "left", "right")
+        blocks.append(_tabulate(["units", "number", "wrong", *some], rows, "left", "right"))
+    return "\n\n".join(blocks)
 
 
 def _table(headers: list[str], found: dict[str, dict], keys: Sequence[str]) -> str:

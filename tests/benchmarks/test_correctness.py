@@ -79,6 +79,12 @@ def test_nothing_to_compare_is_told(model, cuts, monkeypatch):
         measure(model, cuts)
 
 
+def test_a_system_without_a_speech_generator_is_refused(model, cuts):
+    model.generator = None
+    with pytest.raises(ValueError, match="without a speech generator has no"):
+        measure(model, cuts)
+
+
 def test_a_missing_experiment_is_one_line(tmp_path, capsys):
     config = tmp_path / "a.yaml"
     sections = "systems:\n  ml-vae: {kind: ml_vae, model: {boundary: {lstm_size: 8}}}\n"

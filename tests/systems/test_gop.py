@@ -1,4 +1,4 @@
-"""Goodness of pronunciation: the definition frame by frame, and the systems that answer with it."""
+"""Systems that answer with the goodness of pronunciation."""
 
 from __future__ import annotations
 
@@ -17,17 +17,12 @@ from mlvae.nn import NarrowAcousticModelConfig
 from mlvae.score.ranking import area_under_curve
 from mlvae.systems import Setup, load_localizers
 from mlvae.systems.align import AlignConfig, Aligner
-from mlvae.systems.gop import Gop, GopSettings
+from mlvae.systems.gop import Gop, GopSettings, UnitModel
 from mlvae.systems.ml_vae import MlVaeSettings, new_model
 from mlvae.tiers import has_tier, tier, with_tiers
 from mlvae.train import TrainConfig
-from mlvae.train.goodness import (
-    LOG_ZERO,
-    UnitModel,
-    goodness_of_pronunciation,
-    unit_log_probs,
-)
 from mlvae.train.loop import save_model
+from tests.train.test_goodness import listed
 from tests.train.tiny import (
     CPU,
     NUM_FEATURES,
@@ -65,61 +60,6 @@ CONFIG = RecipeConfig(
 
 def setup_of(name: str, folder, data=None) -> Setup:
     return Setup(name, CONFIG, data or dataset(), CPU, 0, folder)
-
-
-def listed(log_probs, start, end, unit):
-    """GOP, ratio and the best other unit of one unit, frame by frame."""
-    means = [
-        sum(max(float(log_probs[t, q]), LOG_ZERO) for t in range(start, end)) / (end - start)
-        for q in range(log_probs.shape[1])
-    ]
-    others = {q: mean for q, mean in enumerate(means) if q != unit}
-    best = max(others, key=others.get)
-    return means[unit], means[unit] - others[best], best
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_against_adding_up_frame_by_frame(seed):
-    generator = torch.Generator().manual_seed(seed)
-    log_probs = (4 * torch.randn(50, 6, generator=generator)).log_softmax(1)[:, :5]  # and silence
-    log_probs[7, 2] = -math.inf
-    starts = torch.randint(0, 45, (20,), generator=generator)
-    ends = starts + torch.randint(1, 6, (20,), generator=generator)
-    units = torch.randint(0, 5, (20,), generator=generator)
-    found = goodness_of_pronunciation(log_probs, starts, ends, units)
-    expected = [
-        listed(log_probs, *row) for row in zip(*(x.tolist() for x in (starts, ends, units)))
-    ]
-    gop, ratio, best = zip(*expected)
-    assert found.gop.dtype == torch.float64 and found.best_other.dtype == torch.int64
-    assert found.gop.tolist() == pytest.approx(gop)
-    assert found.ratio.tolist() == pytest.approx(ratio)
-    assert found.best_other.tolist() == list(best)
-
-
-def test_a_unit_without_frames_and_one_without_others():
-    log_probs = torch.full((4, 3), 0.25).log()
-    found = goodness_of_pronunciation(log_probs, *torch.tensor([[0, 2], [2, 2], [1, 1]]))
-    assert found.gop[0] == pytest.approx(math.log(0.25)) and found.ratio[0] == 0
-    assert found.gop.isnan().tolist() == found.ratio.isnan().tolist() == [False, True]
-    assert found.best_other[1] == -1
-    alone = goodness_of_pronunciation(log_probs[:, :1], *torch.tensor([[0], [2], [0]]))
-    assert alone.ratio[0] == math.inf
-
-
-def test_an_hour_does_not_cost_precision():
-    """Sums over all frames are differences of large numbers."""
-    log_probs = torch.full((360_000, 2), -30.0)
-    log_probs[-3:] = torch.tensor([-0.001, -0.5])
-    found = goodness_of_pronunciation(log_probs, *torch.tensor([[359_997], [360_000], [0]]))
-    assert found.gop[0] == pytest.approx(-0.001, rel=1e-5)
-
-
-def test_posteriors_of_states_are_added_up():
-    log_probs = torch.randn(3, 7, 2 * NUM_UNITS + 1).log_softmax(2)
-    found = unit_log_probs(log_probs, NUM_UNITS, 2).exp()
-    expected = log_probs.exp()[..., :-1:2] + log_probs.exp()[..., 1::2]
-    assert torch.allclose(found, expected)
 
 
 def given_model(data=None) -> UnitModel:
