@@ -1,4 +1,17 @@
-"""Goodness of pronunciation as a system: rows of a baseline that every recipe has.
+"""Goodness of pronunciation: how well frames fit their canonical unit, by an acoustic model alone.
+
+Of a unit c with frames t in its span [s, e), an acoustic model of posteriors p(q | x_t) says::
+
+    GOP = 1 / (e - s) * sum_t log p(c | x_t)
+    LPR = GOP - max over units q other than c of 1 / (e - s) * sum_t log p(q | x_t)
+
+GOP is the mean log posterior, as S. M. Witt and S. J. Young, "Phone-level pronunciation scoring and
+assessment for interactive language learning", Speech Communication 30 (2000), define it with the
+likelihoods of an HMM, and W. Hu, Y. Qian, F. K. Soong and Y. Wang, "Improved mispronunciation
+detection with deep neural network trained acoustic models and transfer learning based logistic
+regression classifiers", Speech Communication 67 (2015), with the posteriors of a neural network.
+LPR is its log ratio to the best other unit. The posterior of a unit is the sum of those of its
+states; silence, where the model has it, takes its part of the posterior and is no other unit.
 
 A system of the kind ``gop`` trains nothing: it answers with the model of another system
 (``model_of``), on the spans of forced alignment (tier ``fa``). What is said of a unit:
@@ -12,14 +25,14 @@ tier                score, and symbol
 ``mlvae_word``      the largest score of the word's units
 ==================  ==========================================================================
 
-No threshold is chosen: a unit is flagged where another one fits better. A unit that the
-pronunciation which forced alignment found does not have is right. Equations and sources:
-:mod:`mlvae.train.goodness`.
+No threshold is chosen: a unit is flagged where another one fits better. Where forced alignment
+found another correct pronunciation, a unit may be what that has in its place, or the canonical
+unit, whichever fits better; a unit that it does not have is right.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -29,7 +42,14 @@ from lhotse.cut import Cut
 from lhotse.supervision import AlignmentItem
 
 from mlvae.bounds import Settings
-from mlvae.data.dataset import UnitDataset, make_sampler
+from mlvae.data.dataset import (
+    NETWORK_MARGIN,
+    Section,
+    UnitDataset,
+    make_sampler,
+    section_features,
+    sections,
+)
 from mlvae.data.units import canonical_units
 from mlvae.systems.align import Aligner
 from mlvae.systems.base import Setup
@@ -158,8 +178,7 @@ class Gop:
             expected = torch.where(better.squeeze(1), other, expected)
         gop, ratio, best_other = compare_units(mean, expected)
         wrong = -gop.expm1() if self.score == "posterior" else (-ratio).sigmoid()
-        units = torch.tensor(table.ids(canonical_units(cut), cut.id))
-        perceived = torch.where(ratio < 0, best_other, units)
+        perceived = torch.where(ratio < 0, best_other, torch.tensor(units))
         return wrong.nan_to_num(0.0).clamp(0.0, 1.0).tolist(), table.units(perceived.tolist())
 
 
@@ -218,7 +237,13 @@ def _model_of_aligner(setup: Setup, cuts: CutSet) -> UnitModel:
 
 def _model_of_ml_vae(setup: Setup, cuts: CutSet) -> UnitModel:
     """The phoneme estimator."""
-    return model_of_estimator(load_ml_vae(setup, cuts).model, setup.dataset, setup.device)
+    network = load_ml_vae(setup, cuts).model.eval()
+
+    def log_probs(features: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        found = network.estimator(network.scale(features), lengths)
+        return unit_log_probs(found, network.num_units, network.states_per_unit)
+
+    return UnitModel(log_probs, setup.dataset, setup.device)
 
 
 #: How the acoustic model is read of a system of a kind.
