@@ -21,6 +21,7 @@ from lhotse.supervision import AlignmentItem
 import mlvae
 from mlvae.config import System, flag_all_label
 from mlvae.data.dataset import FeaturesError, load_cuts
+from mlvae.data.manifests import write_json
 from mlvae.plausibility import FlaggedUnits, count_flagged, training_warnings
 from mlvae.report.plots import (
     LEARNING_CURVES,
@@ -30,6 +31,16 @@ from mlvae.report.plots import (
     write_learning_curves,
 )
 from mlvae.score.calibration import reliability_curve
+from mlvae.score.graded import (
+    GradedHypothesis,
+    GradedReference,
+    evaluate_graded,
+    is_graded,
+    read_graded,
+    read_graded_hypothesis,
+    trivial_hypotheses,
+)
+from mlvae.score.graded_table import format_graded, graded_panels, graded_results
 from mlvae.score.hypotheses import (
     Evaluation,
     Hypothesis,
@@ -115,15 +126,15 @@ def _score(
     utterance: str | None,
 ) -> int:
     corpus = json.loads((data_dir / "corpus.json").read_text(encoding="utf-8"))
+    if is_graded(data_dir / "reference.jsonl.gz"):
+        if utterance is not None:
+            raise ValueError("a reference of scores has no times: no utterance is drawn")
+        return _score_graded(data_dir, exp_dir, declared, systems, corpus, seed, num_resamples)
     reference = read_reference(data_dir / "reference.jsonl.gz", split="test")
     if utterance is not None and utterance not in reference.utterances:
         raise ValueError(f"there is no test utterance {utterance!r} to draw")
     cuts = read_cuts(systems, exp_dir)
-    flagged = {
-        system.label: count_flagged(cuts[system.label], kind.spans, kind.perceived)
-        for system in systems
-        if (kind := KINDS[system.kind]).perceived is not None
-    }
+    flagged = flagged_units(systems, cuts)
     of_words = word_cuts(systems, cuts) if reference.annotation else {}
     results_of_words = word_metrics(reference, cuts) if corpus.get("unit") != "bpe" else {}
     if corpus.get("unit") == "bpe":
@@ -145,11 +156,7 @@ def _score(
         temporary.write_text(table, encoding="utf-8")
     results = results_of(evaluation, corpus, seed, num_resamples)
     results["words"] = results_of_words
-    results["flagged"] = {name: counts.as_dict() for name, counts in flagged.items()}
-    results["warnings"] = warnings_of(systems, flagged, exp_dir)
-    results["other_seeds"] = other_seeds(systems, exp_dir, seed)
-    for name, other in results["other_seeds"].items():
-        log(f"{name} was trained with seed {other}, not {seed}")
+    results.update(_about_systems(systems, flagged, exp_dir, seed))
     details = None
     if reference.annotation is not None:
         word_reference = reference.annotation.words
@@ -158,9 +165,7 @@ def _score(
             word_hypotheses = read_hypotheses(word_reference, systems, of_words, exp_dir)
         details = details_of(reference, hypotheses, word_hypotheses)
         results["details"] = details
-    with atomic_path(exp_dir / "results.json") as temporary:
-        text = json.dumps(results, indent=2, ensure_ascii=False, allow_nan=False)
-        temporary.write_text(text + "\n", encoding="utf-8")
+    write_json(exp_dir / "results.json", results)
     written = ["results.json", "table.txt"]
     print(f"\n{table}", flush=True)
     if details is not None:
@@ -191,16 +196,127 @@ def _score(
         draw_reliability(panels, heading(reference, corpus), exp_dir / "reliability.png")
         written.append("reliability.png")
 
+    _finish(systems, flagged, results["warnings"], written, exp_dir)
+    return report.finish()
+
+
+def _score_graded(
+    data_dir: Path,
+    exp_dir: Path,
+    declared: Sequence[System],
+    systems: list[System],
+    corpus: dict,
+    seed: int,
+    num_resamples: int,
+) -> int:
+    """The same where the reference holds scores of experts; intervals are over speakers."""
+    reference = read_graded(data_dir / "reference.jsonl.gz", split="test")
+    cuts = read_cuts(systems, exp_dir)
+    flagged = flagged_units(systems, cuts)
+    rows = graded_rows(reference, systems, cuts, exp_dir)
+    evaluation = evaluate_graded(
+        reference,
+        [*trivial_hypotheses(reference, seed), *rows],
+        compared_rows(declared),
+        num_resamples,
+        seed,
+        unavailable=find_unavailable(declared, exp_dir),
+        notes={system.label: system.note for system in declared},
+    )
+    table = format_graded(evaluation, corpus)
+    with atomic_path(exp_dir / "table.txt") as temporary:
+        temporary.write_text(table, encoding="utf-8")
+    results = {
+        "seed": seed,
+        "versions": versions(),
+        "corpus": corpus,
+        **graded_results(evaluation),
+        **_about_systems(systems, flagged, exp_dir, seed),
+    }
+    write_json(exp_dir / "results.json", results)
+    written = ["results.json", "table.txt"]
+    print(f"\n{table}", flush=True)
+    panels = graded_panels(evaluation)
+    if panels:
+        draw_reliability(panels, title_of(corpus), exp_dir / "reliability.png")
+        written.append("reliability.png")
+
+    report = StageReport(stage=STAGE, folder=exp_dir)
+    for name in reference.units.utterances:
+        lacking = "; ".join(row.name for row in rows if name in row.missing)
+        if lacking:
+            report.skip(name, f"no hypothesis of {lacking}; scored with P = 0")
+        else:
+            report.done()
+    _finish(systems, flagged, results["warnings"], written, exp_dir)
+    return report.finish()
+
+
+def graded_rows(
+    reference: GradedReference,
+    systems: Sequence[System],
+    cuts: Mapping[str, list[MonoCut]],
+    exp_dir: Path,
+) -> list[GradedHypothesis]:
+    """The rows of all systems that give P(mispronounced); the log names others that answer."""
+    rows = []
+    for system in systems:
+        kind = KINDS[system.kind]
+        if not kind.load:
+            continue  # forced alignment judges nothing
+        row = read_graded_hypothesis(
+            system.label, reference, cuts[system.label], kind.spans, kind.perceived
+        )
+        if row is None:
+            log(f"no row for {system.label}: it gives no P(mispronounced)")
+            continue
+        num_params, seconds = _trained(training_path(system, exp_dir), system.num_params)
+        rows.append(replace(row, num_params=num_params, training_seconds=seconds))
+    return rows
+
+
+def flagged_units(
+    systems: Sequence[System], cuts: Mapping[str, list[MonoCut]]
+) -> dict[str, FlaggedUnits]:
+    """By label how many units each system flags, of those that flag any."""
+    return {
+        system.label: count_flagged(cuts[system.label], kind.spans, kind.perceived)
+        for system in systems
+        if (kind := KINDS[system.kind]).perceived is not None
+    }
+
+
+def _about_systems(
+    systems: Sequence[System], flagged: Mapping[str, FlaggedUnits], exp_dir: Path, seed: int
+) -> dict[str, dict]:
+    """What ``results.json`` says of systems whatever the reference is."""
+    others = other_seeds(systems, exp_dir, seed)
+    for name, other in others.items():
+        log(f"{name} was trained with seed {other}, not {seed}")
+    return {
+        "flagged": {name: counts.as_dict() for name, counts in flagged.items()},
+        "warnings": warnings_of(systems, flagged, exp_dir),
+        "other_seeds": others,
+    }
+
+
+def _finish(
+    systems: Sequence[System],
+    flagged: Mapping[str, FlaggedUnits],
+    warnings: Mapping[str, list[str]],
+    written: list[str],
+    exp_dir: Path,
+) -> None:
+    """Draw learning curves, and say what is flagged and what was written."""
     for folder in sorted({training_path(system, exp_dir).parent for system in systems}):
         if write_learning_curves(folder):
             written.append(f"{folder.name}/{LEARNING_CURVES}")
 
     for name, counts in flagged.items():
         log(f"stage {STAGE}: {name}: {counts.line()}")
-        for warning in results["warnings"].get(name, []):
+        for warning in warnings.get(name, []):
             log(f"stage {STAGE}: {name}: warning: {warning}")
     log(f"stage {STAGE}: wrote {', '.join(written)} in {exp_dir}")
-    return report.finish()
 
 
 def warnings_of(

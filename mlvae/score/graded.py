@@ -1,0 +1,436 @@
+"""Scoring against experts' scores: how P(mispronounced) ranks phones, words and utterances.
+
+The reference has no times and nothing that was perceived, only the mean score of the experts for
+each unit, 2 (right) to 0 (wrong or missing). A unit is taken for wrong below each of
+`THRESHOLDS`. Units that were not scored do not count; those of an utterance without a hypothesis
+count with the lowest P there is, 0, and are not flagged.
+
+All intervals are percentile intervals of a bootstrap over speakers, with the same resamples for all
+systems. They do not cover another training run or another corpus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from lhotse import MonoCut, SupervisionSegment
+
+from mlvae.data.manifests import load_supervisions, manifest_lines
+from mlvae.score.calibration import equal_mass_bins
+from mlvae.score.hypotheses import Hypothesis, tier_hypothesis
+from mlvae.score.intervals import LEVEL, Difference
+from mlvae.score.ranking import RANKING_METRICS, ranking_metrics
+from mlvae.score.reference import Reference
+from mlvae.tiers import has_tier, tier
+
+THRESHOLDS = (0.5, 1.0, 1.5)
+LEVELS = ("unit", "word", "utterance")
+WORD_TIER = "mlvae_word"
+
+
+@dataclass(frozen=True)
+class GradedReference:
+    """A test set of U utterances, W words and N units, with scores.
+
+    Attributes:
+        units: the utterances with their units; times and perceived units mean nothing.
+        scores: (N,) float64, 0..2; NaN where a unit was not scored.
+        word: (N,) int64 in 0..W-1, the word of each unit.
+        word_scores: (W,) float64; NaN where there is none.
+        utterance_scores: (U,) float64; NaN where there is none.
+        words_are_scored: whether experts scored words and utterances; otherwise their scores are
+            the means of their units'.
+    """
+
+    units: Reference
+    scores: np.ndarray
+    word: np.ndarray
+    word_scores: np.ndarray
+    utterance_scores: np.ndarray
+    words_are_scored: bool
+
+    @property
+    def scored(self) -> np.ndarray:
+        """(N,) bool: the unit has a score."""
+        return ~np.isnan(self.scores)
+
+    @property
+    def clusters(self) -> np.ndarray:
+        """(U,) int64 in 0..C-1: the speaker of each utterance."""
+        return np.unique(self.units.speakers, return_inverse=True)[1].reshape(-1)
+
+    @property
+    def utterance_of_word(self) -> np.ndarray:
+        """(W,) int64: the utterance of each word."""
+        found = np.empty(len(self.word_scores), dtype=np.int64)
+        found[self.word] = self.units.utterance
+        return found
+
+    def base_rate(self, threshold: float) -> float:
+        """Fraction of the scored units below a threshold."""
+        return float(np.mean(self.scores[self.scored] < threshold))
+
+
+def is_graded(path: Path) -> bool:
+    """Whether a reference file holds scores; its first line tells."""
+    for _, content in manifest_lines(path):
+        return "scores" in (content.get("custom") or {})
+    return False
+
+
+def read_graded(path: Path, split: str = "test") -> GradedReference:
+    """Read one split of a reference with scores.
+
+    Raises:
+        ValueError: the file is damaged, the split is empty or without a score, or the fields of an
+            utterance do not agree with each other; names the line or the utterance.
+    """
+    chosen = [item for item in load_supervisions(path) if item.custom["split"] == split]
+    if not chosen:
+        raise ValueError(f"{path} has no utterance of the split {split!r}")
+    reference = graded_of(chosen)
+    if not reference.scored.any():
+        raise ValueError(f"{path}: no unit of the split {split!r} has a score")
+    return reference
+
+
+def graded_of(items: Sequence[SupervisionSegment]) -> GradedReference:
+    """The same from supervisions."""
+    for item in items:
+        _check(item)
+    customs = [item.custom for item in items]
+    sizes = [len(custom["units"]) for custom in customs]
+    num_words = [len(custom["words"]) for custom in customs]
+    canonical = [unit for custom in customs for unit in custom["units"]]
+    nowhere = np.zeros(len(canonical))
+    units = Reference(
+        utterances=[item.id for item in items],
+        speakers=[item.speaker for item in items],
+        first=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        canonical=canonical,
+        perceived=canonical,
+        starts=nowhere,
+        ends=nowhere,
+        sources=[item.id for item, size in zip(items, sizes) for _ in range(size)],
+    )
+    first_words = np.cumsum([0, *num_words[:-1]])
+    word = np.concatenate(
+        [np.array(c["word_of_unit"]) + first for c, first in zip(customs, first_words)]
+    ).astype(np.int64)
+    scores = np.array([s for custom in customs for s in custom["scores"]], dtype=np.float64)
+    word_scores = np.array([w["score"] for c in customs for w in c["words"]], dtype=np.float64)
+    utterance_scores = np.array([custom["score"] for custom in customs], dtype=np.float64)
+    words_are_scored = not np.isnan(word_scores).all()
+    if not words_are_scored:
+        word_scores = _means(scores, word, len(word_scores))
+        utterance_scores = _means(scores, units.utterance, len(items))
+    return GradedReference(units, scores, word, word_scores, utterance_scores, words_are_scored)
+
+
+def _check(item: SupervisionSegment) -> None:
+    custom = item.custom
+    lengths = {name: len(custom[name]) for name in ("units", "scores", "word_of_unit")}
+    if len(set(lengths.values())) > 1 or not custom["units"]:
+        raise ValueError(f"reference of {item.id}: numbers of fields differ: {lengths}")
+    if sorted(set(custom["word_of_unit"])) != list(range(len(custom["words"]))):
+        raise ValueError(f"reference of {item.id}: units are not of {len(custom['words'])} words")
+    if not item.speaker:
+        raise ValueError(f"reference of {item.id} names no speaker")
+
+
+def _means(values: np.ndarray, groups: np.ndarray, count: int) -> np.ndarray:
+    """(count,) mean of the values of each group that are known; NaN where none is."""
+    known = ~np.isnan(values)
+    sums = np.bincount(groups[known], weights=values[known], minlength=count)
+    sizes = np.bincount(groups[known], minlength=count)
+    return np.where(sizes > 0, sums / np.maximum(sizes, 1), np.nan)
+
+
+# ---- Hypotheses -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GradedHypothesis:
+    """P(mispronounced) of a system for the units, words and utterances of a reference.
+
+    Attributes:
+        name: the row's name in the table.
+        probabilities: (N,) float64, 0..1; 0 for the units of missing utterances.
+        word_probabilities: (W,) float64, 0..1.
+        utterance_probabilities: (U,) float64, 0..1, the mean of the units'.
+        flags: (N,) bool, what the system calls mispronounced; None where it calls nothing so.
+        missing: ids of utterances without a hypothesis.
+        num_params: number of trained parameters, or None where the row has no model.
+        training_seconds: or None.
+    """
+
+    name: str
+    probabilities: np.ndarray
+    word_probabilities: np.ndarray
+    utterance_probabilities: np.ndarray
+    flags: np.ndarray | None = None
+    missing: tuple[str, ...] = ()
+    num_params: int | None = None
+    training_seconds: float | None = None
+
+
+def hypothesis_of(
+    reference: GradedReference, name: str, probabilities: np.ndarray, **others: Any
+) -> GradedHypothesis:
+    """A hypothesis of (N,) P by unit; P of words, unless given, are means of the units'."""
+    others.setdefault(
+        "word_probabilities",
+        _means(probabilities, reference.word, len(reference.word_scores)),
+    )
+    utterances = _means(probabilities, reference.units.utterance, len(reference.units.utterances))
+    return GradedHypothesis(name, probabilities, utterance_probabilities=utterances, **others)
+
+
+def trivial_hypotheses(reference: GradedReference, seed: int = 0) -> list[GradedHypothesis]:
+    """P drawn at random, and every unit flagged."""
+    size = len(reference.scores)
+    drawn = np.random.default_rng(seed).random(size)
+    every = hypothesis_of(reference, "flag-all", np.ones(size), flags=np.ones(size, dtype=bool))
+    return [hypothesis_of(reference, "random", drawn), every]
+
+
+def read_graded_hypothesis(
+    name: str,
+    reference: GradedReference,
+    cuts: Sequence[MonoCut],
+    spans: str,
+    perceived: str | None,
+) -> GradedHypothesis | None:
+    """Read a system's P and flags from tiers of cuts.
+
+    P of a word is that of the tier ``mlvae_word``; without this tier the mean of its units.
+
+    Args:
+        name: the row's name.
+        reference: the units to score.
+        cuts: see `mlvae.score.hypotheses.tier_hypothesis`, also for errors.
+        spans: the tier with an item per canonical unit, whose score is P.
+        perceived: the tier of perceived symbols; None: nothing is flagged.
+
+    Returns:
+        The hypothesis; None where the system gives no P.
+    """
+    found: Hypothesis = tier_hypothesis(name, reference.units, cuts, spans, perceived or spans)
+    if found.probabilities is None:
+        return None
+    probabilities = np.nan_to_num(found.probabilities)  # of missing utterances: the lowest
+    words = _means(probabilities, reference.word, len(reference.word_scores))
+    for cut in cuts:
+        if has_tier(cut, WORD_TIER):
+            units = reference.units.units_of[cut.id]
+            own = np.unique(reference.word[units])
+            items = tier(cut, WORD_TIER)
+            if len(items) != len(own):
+                raise ValueError(
+                    f"{name}: utterance {cut.id} has {len(items)} words in tier {WORD_TIER}, the "
+                    f"reference {len(own)}"
+                )
+            words[own] = np.clip([item.score for item in items], 0.0, 1.0)
+    return hypothesis_of(
+        reference,
+        name,
+        probabilities,
+        word_probabilities=words,
+        flags=None if perceived is None else found.flags,
+        missing=found.missing,
+    )
+
+
+# ---- Metrics ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GradedEvaluation:
+    """Some systems scored on one set.
+
+    Attributes:
+        reference: the scored set.
+        hypotheses: the rows, in their order.
+        samples: by name and by key (a threshold and a metric, or ``"correlation"`` and a level) a
+            metric on the whole set, and then on each resample, (1 + R,) float64; NaN where it is
+            not defined.
+        num_speakers: number of speakers, C.
+        num_resamples: number of resamples, R.
+        compared: pairs of names whose average precision is compared.
+        unavailable: by name of a system without hypotheses the reason.
+        notes: by name of a system what it is.
+    """
+
+    reference: GradedReference
+    hypotheses: tuple[GradedHypothesis, ...]
+    samples: dict[str, dict[Any, np.ndarray]]
+    num_speakers: int
+    num_resamples: int
+    compared: tuple[tuple[str, str], ...] = ()
+    unavailable: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+    def estimate(self, name: str, key: Any) -> Difference | None:
+        """A metric with its interval; None where it is not defined."""
+        return self._with_interval(self.samples[name].get(key))
+
+    def difference(self, first: str, second: str, threshold: float) -> Difference | None:
+        """Average precision of a first system minus that of a second one, on the same resamples."""
+        key = (threshold, "average_precision")
+        return self._with_interval(self.samples[first][key] - self.samples[second][key])
+
+    def _with_interval(self, values: np.ndarray | None) -> Difference | None:
+        if values is None or np.isnan(values[0]):
+            return None
+        known = values[1:][~np.isnan(values[1:])]
+        if self.num_speakers < 2 or not len(known):
+            return Difference(float(values[0]), None, None)
+        outside = (1 - LEVEL) / 2
+        low, high = np.quantile(known, [outside, 1 - outside])
+        return Difference(float(values[0]), float(low), float(high))
+
+
+def evaluate_graded(
+    reference: GradedReference,
+    hypotheses: Sequence[GradedHypothesis],
+    compared: Iterable[tuple[str, str]] = (),
+    num_resamples: int = 1000,
+    seed: int = 0,
+    **texts: Mapping[str, str],
+) -> GradedEvaluation:
+    """Score systems on the same units.
+
+    Args:
+        reference: the units.
+        hypotheses: the systems; their names differ.
+        compared: pairs of names; a pair is omitted unless both are there.
+        num_resamples: number of resamples of the speakers, R.
+        seed: of the resampling.
+        **texts: ``unavailable`` and ``notes`` of the evaluation.
+    """
+    num_speakers = int(reference.clusters.max()) + 1
+    drawn = np.random.default_rng(seed).multinomial(
+        num_speakers, np.full(num_speakers, 1 / num_speakers), size=num_resamples
+    )
+    weights = np.vstack([np.ones(num_speakers), drawn])
+    names = {hypothesis.name for hypothesis in hypotheses}
+    return GradedEvaluation(
+        reference,
+        tuple(hypotheses),
+        {h.name: metrics_of(reference, h, weights) for h in hypotheses},
+        num_speakers,
+        num_resamples,
+        tuple(pair for pair in compared if names.issuperset(pair)),
+        **texts,
+    )
+
+
+def metrics_of(
+    reference: GradedReference, hypothesis: GradedHypothesis, weights: np.ndarray
+) -> dict[Any, np.ndarray]:
+    """All metrics of a system under weightings of the speakers.
+
+    Args:
+        reference: the set.
+        hypothesis: of the system.
+        weights: (R, C) float64, the weight of each speaker.
+
+    Returns:
+        By threshold and metric, and by ``"correlation"`` and level, (R,) float64; NaN where a
+        metric is not defined.
+    """
+    scored = reference.scored
+    clusters = reference.clusters[reference.units.utterance[scored]]
+    probability, scores = hypothesis.probabilities[scored], reference.scores[scored]
+    positives = [scores < threshold for threshold in THRESHOLDS]
+    found: dict[Any, np.ndarray] = {}
+    ranked = ranking_metrics(probability, positives, clusters, weights)
+    for index, metric in enumerate(RANKING_METRICS):
+        for threshold, values in zip(THRESHOLDS, ranked[index]):
+            found[threshold, metric] = values
+    for threshold, positive in zip(THRESHOLDS, positives):
+        found.update(
+            {
+                (threshold, metric): values
+                for metric, values in _calibration(probability, positive, clusters, weights).items()
+            }
+        )
+        if hypothesis.flags is not None:
+            flags = hypothesis.flags[scored]
+            sums = weights @ _sums(clusters, weights.shape[1], positive & flags, flags, positive, 1)
+            hits, flagged, wrong, total = sums.T
+            with np.errstate(invalid="ignore"):
+                f1 = np.where(wrong > 0, 2 * hits / (flagged + wrong), np.nan)
+            found[threshold, "hard_f1"] = f1
+            found[threshold, "hard_flagged"] = flagged / total
+    for level, (values, truth, utterance) in {
+        "unit": (hypothesis.probabilities, reference.scores, reference.units.utterance),
+        "word": (
+            hypothesis.word_probabilities,
+            reference.word_scores,
+            reference.utterance_of_word,
+        ),
+        "utterance": (
+            hypothesis.utterance_probabilities,
+            reference.utterance_scores,
+            np.arange(len(reference.utterance_scores)),
+        ),
+    }.items():
+        known = ~np.isnan(truth)
+        found["correlation", level] = _correlation(
+            -values[known], truth[known], reference.clusters[utterance[known]], weights
+        )
+    return found
+
+
+def _sums(clusters: np.ndarray, num_clusters: int, *values: np.ndarray | float) -> np.ndarray:
+    """(C, K) sum of each of K values (N,) over each cluster."""
+    columns = [
+        np.bincount(
+            clusters,
+            weights=np.broadcast_to(np.asarray(value, dtype=np.float64), clusters.shape),
+            minlength=num_clusters,
+        )
+        for value in values
+    ]
+    return np.stack(columns, axis=1)
+
+
+def _calibration(
+    probability: np.ndarray, positive: np.ndarray, clusters: np.ndarray, weights: np.ndarray
+) -> dict[str, np.ndarray]:
+    """As `mlvae.score.calibration` has it; resamples keep the bins of the whole set."""
+    num_clusters = weights.shape[1]
+    errors = (probability - positive) ** 2
+    squares, wrong, total = (weights @ _sums(clusters, num_clusters, errors, positive, 1)).T
+    rate, brier = wrong / total, squares / total
+    bins = equal_mass_bins(probability)
+    off = np.zeros((num_clusters, bins.max() + 1))
+    np.add.at(off, (clusters, bins), probability - positive)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        skill = 1 - brier / (rate * (1 - rate))
+    return {
+        "brier_score": brier,
+        "brier_skill": np.where((rate > 0) & (rate < 1), skill, np.nan),
+        "expected_calibration_error": np.abs(weights @ off).sum(axis=1) / total,
+    }
+
+
+def _correlation(
+    first: np.ndarray, second: np.ndarray, clusters: np.ndarray, weights: np.ndarray
+) -> np.ndarray:
+    """(R,) Pearson's correlation of two arrays (M,); NaN where one of them does not vary."""
+    if not len(first):
+        return np.full(len(weights), np.nan)
+    x, y = first - first.mean(), second - second.mean()  # for small rounding errors
+    sums = weights @ _sums(clusters, weights.shape[1], x, y, x * x, y * y, x * y, 1)
+    total = sums[:, -1:]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean_x, mean_y, xx, yy, xy = (sums[:, :-1] / total).T
+        spread = (xx - mean_x**2) * (yy - mean_y**2)
+        found = (xy - mean_x * mean_y) / np.sqrt(spread)
+    return np.where(spread > 1e-24, found, np.nan)
