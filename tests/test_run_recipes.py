@@ -87,6 +87,10 @@ def test_protocols_and_splits_of_speechocean762_lie_side_by_side(project):
     prepare = stages(project)[-1]
     assert " --data-dir data/speechocean762-text-speakers " in prepare
     assert prepare.endswith("--split speakers --unknown-words skip --protocol text")
+    digits = ("--digit-strings", "true", "--stop-stage", "0")
+    assert run(project, *SPEECHOCEAN, *digits).returncode == 0
+    assert " --data-dir data/speechocean762-digits " in stages(project)[-1]
+    assert stages(project)[-1].endswith("--unknown-words skip --digit-strings")
 
 
 @pytest.mark.parametrize(
@@ -110,6 +114,7 @@ def test_protocols_and_splits_of_speechocean762_lie_side_by_side(project):
             "--protocol must be text or corpus, not 'anno",
         ),
         ([*SPEECHOCEAN, "--split", "speaker:0001"], "--split must be official or speakers, not 's"),
+        ([*SPEECHOCEAN, "--digit-strings", "1"], "--digit-strings must be true or false, not '1'"),
         ([*SPEECHOCEAN, "--corpus", "l2"], "has the corpus speechocean762, not 'l2'"),
         (["--recipe", "none"], "there is no recipe 'none' (found: audiomnist, l2arctic, speechoc"),
     ],

@@ -34,13 +34,14 @@ from mlvae.score.calibration import reliability_curve
 from mlvae.score.graded import (
     GradedHypothesis,
     GradedReference,
+    changed_on_top,
     evaluate_graded,
     is_graded,
     read_graded,
     read_graded_hypothesis,
     trivial_hypotheses,
 )
-from mlvae.score.graded_table import format_graded, graded_panels, graded_results
+from mlvae.score.graded_table import ChangedWords, format_graded, graded_panels, graded_results
 from mlvae.score.hypotheses import (
     Evaluation,
     Hypothesis,
@@ -210,27 +211,36 @@ def _score_graded(
     num_resamples: int,
 ) -> int:
     """The same where the reference holds scores of experts; intervals are over speakers."""
-    reference = read_graded(data_dir / "reference.jsonl.gz", split="test")
-    cuts = read_cuts(systems, exp_dir)
+    reference, changed_reference = read_graded(data_dir / "reference.jsonl.gz", split="test")
+    cuts, changed_cuts = read_cuts(systems, exp_dir), {}
+    changed = None
+    if changed_reference is not None:
+        ids = changed_reference.units.units_of
+        for name, own in cuts.items():
+            changed_cuts[name] = [cut for cut in own if cut.id in ids]
+            cuts[name] = [cut for cut in own if cut.id not in ids]
+        changed_rows = graded_rows(changed_reference, systems, changed_cuts, exp_dir, seed)
+        on_top = changed_on_top(changed_reference, changed_rows, num_resamples, seed)
+        changed = ChangedWords(changed_reference, changed_rows, on_top)
     flagged = flagged_units(systems, cuts)
-    rows = graded_rows(reference, systems, cuts, exp_dir)
+    rows = graded_rows(reference, systems, cuts, exp_dir, seed)
     evaluation = evaluate_graded(
         reference,
-        [*trivial_hypotheses(reference, seed), *rows],
+        rows,
         compared_rows(declared),
         num_resamples,
         seed,
         unavailable=find_unavailable(declared, exp_dir),
         notes={system.label: system.note for system in declared},
     )
-    table = format_graded(evaluation, corpus)
+    table = format_graded(evaluation, corpus, changed)
     with atomic_path(exp_dir / "table.txt") as temporary:
         temporary.write_text(table, encoding="utf-8")
     results = {
         "seed": seed,
         "versions": versions(),
         "corpus": corpus,
-        **graded_results(evaluation),
+        **graded_results(evaluation, changed),
         **_about_systems(systems, flagged, exp_dir, seed),
     }
     write_json(exp_dir / "results.json", results)
@@ -242,12 +252,16 @@ def _score_graded(
         written.append("reliability.png")
 
     report = StageReport(stage=STAGE, folder=exp_dir)
-    for name in reference.units.utterances:
-        lacking = "; ".join(row.name for row in rows if name in row.missing)
-        if lacking:
-            report.skip(name, f"no hypothesis of {lacking}; scored with P = 0")
-        else:
-            report.done()
+    scored = [(reference, rows)]
+    if changed is not None:
+        scored.append((changed.reference, changed.hypotheses))
+    for one, own in scored:
+        for name in one.units.utterances:
+            lacking = "; ".join(row.name for row in own if name in row.missing)
+            if lacking:
+                report.skip(name, f"no hypothesis of {lacking}; scored with P = 0")
+            else:
+                report.done()
     _finish(systems, flagged, results["warnings"], written, exp_dir)
     return report.finish()
 
@@ -257,9 +271,10 @@ def graded_rows(
     systems: Sequence[System],
     cuts: Mapping[str, list[MonoCut]],
     exp_dir: Path,
+    seed: int = 0,
 ) -> list[GradedHypothesis]:
-    """The rows of all systems that give P(mispronounced); the log names others that answer."""
-    rows = []
+    """The trivial rows, and all systems that give P(mispronounced); the log names the others."""
+    rows = trivial_hypotheses(reference, seed)
     for system in systems:
         kind = KINDS[system.kind]
         if not kind.load:

@@ -21,7 +21,7 @@ from lhotse import MonoCut, SupervisionSegment
 
 from mlvae.data.manifests import load_supervisions, manifest_lines
 from mlvae.score.calibration import equal_mass_bins
-from mlvae.score.hypotheses import Hypothesis, tier_hypothesis
+from mlvae.score.hypotheses import tier_hypothesis
 from mlvae.score.intervals import LEVEL, Difference
 from mlvae.score.ranking import RANKING_METRICS, ranking_metrics
 from mlvae.score.reference import Reference
@@ -44,6 +44,8 @@ class GradedReference:
         utterance_scores: (U,) float64; NaN where there is none.
         words_are_scored: whether experts scored words and utterances; otherwise their scores are
             the means of their units'.
+        changed: (U,) int64 in 0..W-1: the word that is another one in the text than was said; None
+            where the texts are as they were read.
     """
 
     units: Reference
@@ -52,6 +54,7 @@ class GradedReference:
     word_scores: np.ndarray
     utterance_scores: np.ndarray
     words_are_scored: bool
+    changed: np.ndarray | None = None
 
     @property
     def scored(self) -> np.ndarray:
@@ -82,29 +85,31 @@ def is_graded(path: Path) -> bool:
     return False
 
 
-def read_graded(path: Path, split: str = "test") -> GradedReference:
+def read_graded(path: Path, split: str = "test") -> tuple[GradedReference, GradedReference | None]:
     """Read one split of a reference with scores.
+
+    Returns:
+        The utterances as they were read, and those with a changed word, which have no scores; None
+        where there are none.
 
     Raises:
         ValueError: the file is damaged, the split is empty or without a score, or the fields of an
             utterance do not agree with each other; names the line or the utterance.
     """
     chosen = [item for item in load_supervisions(path) if item.custom["split"] == split]
-    if not chosen:
-        raise ValueError(f"{path} has no utterance of the split {split!r}")
-    reference = graded_of(chosen)
-    if not reference.scored.any():
+    changed = [item for item in chosen if "changed_word" in item.custom]
+    read = [item for item in chosen if "changed_word" not in item.custom]
+    if not any(score is not None for item in read for score in item.custom["scores"]):
         raise ValueError(f"{path}: no unit of the split {split!r} has a score")
-    return reference
+    return graded_of(read), graded_of(changed) if changed else None
 
 
 def graded_of(items: Sequence[SupervisionSegment]) -> GradedReference:
-    """The same from supervisions."""
+    """The same from supervisions; all or none of them have a changed word."""
     for item in items:
         _check(item)
     customs = [item.custom for item in items]
     sizes = [len(custom["units"]) for custom in customs]
-    num_words = [len(custom["words"]) for custom in customs]
     canonical = [unit for custom in customs for unit in custom["units"]]
     nowhere = np.zeros(len(canonical))
     units = Reference(
@@ -117,10 +122,9 @@ def graded_of(items: Sequence[SupervisionSegment]) -> GradedReference:
         ends=nowhere,
         sources=[item.id for item, size in zip(items, sizes) for _ in range(size)],
     )
-    first_words = np.cumsum([0, *num_words[:-1]])
-    word = np.concatenate(
-        [np.array(c["word_of_unit"]) + first for c, first in zip(customs, first_words)]
-    ).astype(np.int64)
+    first_words = np.cumsum([0, *[len(custom["words"]) for custom in customs[:-1]]])
+    words = [np.array(c["word_of_unit"]) + first for c, first in zip(customs, first_words)]
+    word = np.concatenate(words).astype(np.int64)
     scores = np.array([s for custom in customs for s in custom["scores"]], dtype=np.float64)
     word_scores = np.array([w["score"] for c in customs for w in c["words"]], dtype=np.float64)
     utterance_scores = np.array([custom["score"] for custom in customs], dtype=np.float64)
@@ -128,7 +132,12 @@ def graded_of(items: Sequence[SupervisionSegment]) -> GradedReference:
     if not words_are_scored:
         word_scores = _means(scores, word, len(word_scores))
         utterance_scores = _means(scores, units.utterance, len(items))
-    return GradedReference(units, scores, word, word_scores, utterance_scores, words_are_scored)
+    changed = None
+    if "changed_word" in customs[0]:
+        changed = np.array([c["changed_word"] for c in customs]) + first_words
+    return GradedReference(
+        units, scores, word, word_scores, utterance_scores, words_are_scored, changed
+    )
 
 
 def _check(item: SupervisionSegment) -> None:
@@ -138,6 +147,8 @@ def _check(item: SupervisionSegment) -> None:
         raise ValueError(f"reference of {item.id}: numbers of fields differ: {lengths}")
     if sorted(set(custom["word_of_unit"])) != list(range(len(custom["words"]))):
         raise ValueError(f"reference of {item.id}: units are not of {len(custom['words'])} words")
+    if not 0 <= custom.get("changed_word", 0) < len(custom["words"]):
+        raise ValueError(f"reference of {item.id}: no word {custom['changed_word']} was changed")
     if not item.speaker:
         raise ValueError(f"reference of {item.id} names no speaker")
 
@@ -217,12 +228,15 @@ def read_graded_hypothesis(
         perceived: the tier of perceived symbols; None: nothing is flagged.
 
     Returns:
-        The hypothesis; None where the system gives no P.
+        The hypothesis; None where the system has answers, but gives no P.
     """
-    found: Hypothesis = tier_hypothesis(name, reference.units, cuts, spans, perceived or spans)
-    if found.probabilities is None:
+    found = tier_hypothesis(name, reference.units, cuts, spans, perceived or spans)
+    if found.probabilities is not None:
+        probabilities = np.nan_to_num(found.probabilities)  # of missing utterances: the lowest
+    elif len(found.missing) == len(reference.units.utterances):
+        probabilities = np.zeros(len(reference.scores))
+    else:
         return None
-    probabilities = np.nan_to_num(found.probabilities)  # of missing utterances: the lowest
     words = _means(probabilities, reference.word, len(reference.word_scores))
     for cut in cuts:
         if has_tier(cut, WORD_TIER):
@@ -284,14 +298,58 @@ class GradedEvaluation:
         return self._with_interval(self.samples[first][key] - self.samples[second][key])
 
     def _with_interval(self, values: np.ndarray | None) -> Difference | None:
-        if values is None or np.isnan(values[0]):
-            return None
-        known = values[1:][~np.isnan(values[1:])]
-        if self.num_speakers < 2 or not len(known):
-            return Difference(float(values[0]), None, None)
-        outside = (1 - LEVEL) / 2
-        low, high = np.quantile(known, [outside, 1 - outside])
-        return Difference(float(values[0]), float(low), float(high))
+        return None if values is None else with_interval(values, self.num_speakers)
+
+
+def speaker_weights(reference: GradedReference, num_resamples: int, seed: int) -> np.ndarray:
+    """(1 + R, C) float64: ones, and how often each speaker is drawn in each of R resamples."""
+    count = int(reference.clusters.max()) + 1
+    draw = np.random.default_rng(seed)
+    drawn = draw.multinomial(count, np.full(count, 1 / count), size=num_resamples)
+    return np.vstack([np.ones(count), drawn])
+
+
+def with_interval(values: np.ndarray, num_speakers: int) -> Difference | None:
+    """A metric from (1 + R,) values on the whole set and on resamples; None where it is NaN."""
+    if np.isnan(values[0]):
+        return None
+    known = values[1:][~np.isnan(values[1:])]
+    if num_speakers < 2 or not len(known):
+        return Difference(float(values[0]), None, None)
+    outside = (1 - LEVEL) / 2
+    low, high = np.quantile(known, [outside, 1 - outside])
+    return Difference(float(values[0]), float(low), float(high))
+
+
+def changed_on_top(
+    reference: GradedReference,
+    hypotheses: Sequence[GradedHypothesis],
+    num_resamples: int = 1000,
+    seed: int = 0,
+) -> dict[str, Difference]:
+    """By name the fraction of utterances whose changed word has a higher P than each other word.
+
+    A tie counts as wrong, and so does an utterance without a hypothesis. Intervals are over
+    speakers.
+
+    Args:
+        reference: utterances with a changed word.
+        hypotheses: for its words.
+        num_resamples: number of resamples of the speakers.
+        seed: of the resampling.
+    """
+    weights = speaker_weights(reference, num_resamples, seed)
+    count = weights.shape[1]
+    found = {}
+    for hypothesis in hypotheses:
+        others = hypothesis.word_probabilities.copy()
+        others[reference.changed] = -1.0
+        highest = np.full(len(reference.changed), -1.0)
+        np.maximum.at(highest, reference.utterance_of_word, others)
+        hits = hypothesis.word_probabilities[reference.changed] > highest
+        on_top, total = (weights @ _sums(reference.clusters, count, hits, 1)).T
+        found[hypothesis.name] = with_interval(on_top / total, count)
+    return found
 
 
 def evaluate_graded(
@@ -312,11 +370,8 @@ def evaluate_graded(
         seed: of the resampling.
         **texts: ``unavailable`` and ``notes`` of the evaluation.
     """
-    num_speakers = int(reference.clusters.max()) + 1
-    drawn = np.random.default_rng(seed).multinomial(
-        num_speakers, np.full(num_speakers, 1 / num_speakers), size=num_resamples
-    )
-    weights = np.vstack([np.ones(num_speakers), drawn])
+    weights = speaker_weights(reference, num_resamples, seed)
+    num_speakers = weights.shape[1]
     names = {hypothesis.name for hypothesis in hypotheses}
     return GradedEvaluation(
         reference,

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from mlvae.report.plots import Panel
 from mlvae.score.calibration import reliability_curve
-from mlvae.score.graded import LEVELS, THRESHOLDS, GradedEvaluation
+from mlvae.score.graded import (
+    LEVELS,
+    THRESHOLDS,
+    GradedEvaluation,
+    GradedHypothesis,
+    GradedReference,
+)
 from mlvae.score.intervals import LEVEL, Difference
 from mlvae.score.ranking import RANKING_METRICS
 from mlvae.score.tables import format_count, missing_lines, tabulated, title_of
@@ -47,26 +54,52 @@ P            calibration of P(mispronounced) by threshold; resamples keep the bi
              equally many units; above 0 also for a calibrated system
 random       P drawn at random
 flag-all     P = 1 for every unit"""
+CHANGED_NOTE = """
+on top       fraction of the strings of digits, one word of the text replaced by another digit, in
+             which that word has a higher P than each other one; what is missing counts as wrong"""
 DIFFERENCE_NOTE = """
 difference   of the AP of two systems on the same resamples of speakers; * the interval excludes 0;
              each interval holds by itself, not all of them at once"""
 
 
-def format_graded(evaluation: GradedEvaluation, corpus: dict) -> str:
+@dataclass(frozen=True)
+class ChangedWords:
+    """Utterances with a changed word, and how often systems find it.
+
+    Attributes:
+        reference: the utterances.
+        hypotheses: the rows.
+        on_top: of `changed_on_top`.
+    """
+
+    reference: GradedReference
+    hypotheses: Sequence[GradedHypothesis]
+    on_top: dict[str, Difference]
+
+
+def format_graded(
+    evaluation: GradedEvaluation, corpus: dict, changed: ChangedWords | None = None
+) -> str:
     """Lay out the table, at most 120 columns wide, ending in a newline.
 
     Args:
         evaluation: the systems and their metrics.
         corpus: content of ``corpus.json``.
+        changed: of the utterances with a changed word, where there are any.
     """
     blocks = [_heading(evaluation, corpus)]
     blocks += [_ranking(evaluation, threshold) for threshold in THRESHOLDS]
     blocks += [_correlations(evaluation), _calibrations(evaluation)]
     if evaluation.compared:
         blocks.append(_differences(evaluation))
+    if changed is not None:
+        blocks.append(_changed(changed))
     blocks += [f"{name}: {reason}" for name, reason in evaluation.unavailable.items()]
     blocks += missing_lines(evaluation.reference.units, evaluation.hypotheses)
-    return "\n\n".join([*blocks, _note(evaluation)]) + "\n"
+    if changed is not None:
+        blocks += missing_lines(changed.reference.units, changed.hypotheses)
+    note = _note(evaluation) + CHANGED_NOTE * (changed is not None)
+    return "\n\n".join([*blocks, note]) + "\n"
 
 
 def _heading(evaluation: GradedEvaluation, corpus: dict) -> str:
@@ -123,6 +156,16 @@ def _differences(evaluation: GradedEvaluation) -> str:
     return tabulated(headers, rows, "left", "center")
 
 
+def _changed(changed: ChangedWords) -> str:
+    reference, rows = changed.reference, []
+    for name, found in changed.on_top.items():
+        interval = "-" if found.low is None else f"[{found.low:.3f} {found.high:.3f}]"
+        rows.append([name, f"{found.estimate:.3f} {interval}"])
+    table = tabulated(["changed word", "on top"], rows, "left", "center")
+    speakers = len(set(reference.units.speakers))
+    return f"{len(reference.units.utterances)} strings of digits of {speakers} speakers\n{table}"
+
+
 def _cell(found: Difference | None, digits: int = 3) -> str:
     if found is None:
         return "-\n"
@@ -154,9 +197,12 @@ def _note(evaluation: GradedEvaluation) -> str:
 # ---- results.json and the plot ----------------------------------------------------------------
 
 
-def graded_results(evaluation: GradedEvaluation) -> dict[str, Any]:
+def graded_results(
+    evaluation: GradedEvaluation, changed: ChangedWords | None = None
+) -> dict[str, Any]:
     """What is in ``results.json`` of the metrics, see docs/formats.md."""
     reference = evaluation.reference
+    on_top = {} if changed is None else changed.on_top
     return {
         "counts": {
             "num_utterances": len(reference.units.utterances),
@@ -194,6 +240,10 @@ def graded_results(evaluation: GradedEvaluation) -> dict[str, Any]:
                 for threshold in THRESHOLDS
             }
             for first, second in evaluation.compared
+        },
+        "changed_words": {
+            "num_utterances": 0 if changed is None else len(changed.reference.units.utterances),
+            "systems": {name: _field("on_top", found) for name, found in on_top.items()},
         },
     }
 

@@ -6,6 +6,7 @@
 protocol=           # canonical units of the text, or the corpus's own: text or corpus (default: corpus where it has phones)
 unknown_words=skip  # words of the text without a pronunciation: skip their utterances, or stop with their list
 lexicon=            # file of pronunciations, lines 'word phone phone ...' (default: cmudict alone)
+digit_strings=false # true keeps strings of digits from training, and tests them with a word of the text changed
 # end options
 
 check_recipe_options() {
@@ -23,9 +24,16 @@ check_recipe_options() {
   [[ -z $lexicon || $protocol != corpus ]] ||
     usage_error "--lexicon goes with --protocol text: nothing else looks words up"
 
+  [[ $digit_strings =~ ^(true|false)$ ]] ||
+    usage_error "--digit-strings must be true or false, not '$digit_strings'"
+
   # Protocols and splits lie side by side.
   corpus_name=$corpus${protocol:+-$protocol}${split:+-$split}
   prepare_options=(--unknown-words "$unknown_words")
   [[ -z $protocol ]] || prepare_options+=(--protocol "$protocol")
+  if [[ $digit_strings == true ]]; then
+    corpus_name+=-digits
+    prepare_options+=(--digit-strings)
+  fi
   [[ -z $lexicon ]] || prepare_options+=(--lexicon "$lexicon")
 }

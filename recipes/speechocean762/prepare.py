@@ -56,6 +56,7 @@ def prepare(args: Namespace, report: StageReport) -> int:
         args.protocol,
         args.split,
         unknown_words=args.unknown_words,
+        digit_strings=args.digit_strings,
         num_utterances=args.num_utterances,
         seed=args.seed,
     )
@@ -70,6 +71,8 @@ def prepare(args: Namespace, report: StageReport) -> int:
             f"{len({cut.supervisions[0].speaker for cut in cuts})} speakers, "
             f"{sum(cut.duration for cut in cuts) / 60:.1f} minutes"
         )
+    if args.digit_strings:
+        log(f"stage 0 prepare: {made.counts['changed']} strings of digits with a changed word")
     if corpus.is_scored:
         log(
             f"stage 0 prepare: protocol {options.protocol}: {made.counts['units']} units, "
@@ -109,6 +112,11 @@ def parse(argv: Sequence[str] | None) -> Namespace:
         choices=["official", "speakers"],
         help="the corpus's halves, or the last 25 speakers as test; default: official where both "
         "halves are there",
+    )
+    parser.add_argument(
+        "--digit-strings",
+        action="store_true",
+        help="keep strings of digits from training, and test them with a word of the text changed",
     )
     parser.add_argument("--num-utterances", type=PositiveInt, help="default: all")
     parser.add_argument("--seed", type=Seed, default=0, help="of what is drawn at random")

@@ -219,6 +219,41 @@ def test_words_that_the_lexicon_lacks_are_skipped_or_listed(labels, tmp_path, ca
     assert "--lexicon goes with --protocol text" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("protocol", ["corpus", "text"])
+def test_strings_of_digits_are_tested_with_a_changed_word(tmp_path, capsys, protocol):
+    root, data = write_labels(tmp_path / "so762", digits=True), tmp_path / "data"
+    assert run(root, data, "--digit-strings", "--protocol", protocol) == 0
+    out = capsys.readouterr().out
+    assert "36 in = 36 done + 0 skipped" in out and "12 strings of digits with a changed" in out
+    cuts, ids = cuts_of(data), speakers(12)
+    names = {split: {cut.id for cut in own} for split, own in cuts.items()}
+    read = {f"{speaker}{n}" for speaker in ids[10:] for n in (0, 1, 9)}
+    assert names["test"] == read | {f"{speaker}9-changed" for speaker in ids}
+    assert not any("9" in name[-1:] for name in names["train"] | names["valid"])
+    reference = reference_of(data)
+    places, digits = set(), {"one": ["sh", "iy"], "two": ["t", "uw"]}
+    for cut in cuts["test"]:
+        said, truth = cut.supervisions[0].custom, reference[cut.id].custom
+        assert said["units"] == truth["units"]
+        if not cut.id.endswith("-changed"):
+            assert "changed_word" not in truth
+            continue
+        before = ["two", "one", "two"]
+        place = truth["changed_word"]
+        places.add(place)
+        assert [a != b for a, b in zip(said["words"], before)] == [i == place for i in range(3)]
+        assert cut.supervisions[0].text == " ".join(said["words"])
+        assert truth["scores"] == [None] * len(truth["units"])
+        if protocol == "corpus":
+            assert said["units"] == [p for word in said["words"] for p in digits[word]]
+    assert len(places) > 1
+    first = {name: item.custom for name, item in reference.items()}
+    assert run(root, data, "--digit-strings", "--protocol", protocol, "--seed", "1") == 0
+    assert first != {name: item.custom for name, item in reference_of(data).items()}
+    assert run(root, data, "--protocol", protocol) == 0
+    assert {cut.id for cut in cuts_of(data)["test"]} == read
+
+
 def test_a_few_utterances_are_drawn_from_all_speakers(labels, tmp_path):
     data = tmp_path / "data"
     assert run(labels, data, "--num-utterances", "12") == 0

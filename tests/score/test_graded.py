@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from lhotse import MonoCut, SupervisionSegment
@@ -10,13 +12,14 @@ from lhotse.supervision import AlignmentItem
 from mlvae.score.calibration import calibration
 from mlvae.score.graded import (
     THRESHOLDS,
+    changed_on_top,
     evaluate_graded,
     graded_of,
     hypothesis_of,
     read_graded_hypothesis,
     trivial_hypotheses,
 )
-from mlvae.score.graded_table import format_graded, graded_results
+from mlvae.score.graded_table import ChangedWords, format_graded, graded_results
 
 
 def line(name, scores, words=None, speaker="anna", word_scores=None, score=None):
@@ -87,6 +90,7 @@ def test_means_stand_in_where_words_have_no_scores():
     [
         ({"scores": [2.0]}, "reference of u0: numbers of fields differ"),
         ({"word_of_unit": [0, 2]}, "units are not of 1 words"),
+        ({"changed_word": 1}, "no word 1 was changed"),
     ],
 )
 def test_fields_that_do_not_agree_are_named(change, reason):
@@ -116,6 +120,7 @@ def test_systems_without_flags_or_words_or_probabilities():
     assert found.flags is None
     np.testing.assert_allclose(found.word_probabilities, [0.5, 0.3])
     assert read(reference, cut("u0", [None, None, None])) is None
+    np.testing.assert_array_equal(read(reference).probabilities, [0, 0, 0])  # nothing is there
     with pytest.raises(ValueError, match="utterance u0 has 1 words in tier mlvae_word"):
         read(reference, cut("u0", [0.5, 0.2, 0.4], words=[0.5]))
     with pytest.raises(ValueError, match="there is no reference for utterance u9"):
@@ -224,6 +229,38 @@ def test_flag_all_is_the_base_rate_and_random_is_near_it():
         )
         drawn = evaluation.estimate("random", (threshold, "average_precision")).estimate
         assert drawn == pytest.approx(rate, abs=0.07)
+
+
+def test_a_changed_word_is_found_where_nothing_else_has_as_high_a_probability():
+    items = [line(f"u{i}", [None] * 4, [1, 2, 1], speaker=f"s{i}") for i in range(5)]
+    for item, place in zip(items, (0, 1, 2, 2, 0)):
+        item.custom["changed_word"] = place
+    reference = graded_of(items)
+    np.testing.assert_array_equal(reference.changed, [0, 4, 8, 11, 12])
+    cuts = [
+        cut("u0", [0.9, 0.8, 0.8, 0.1]),  # found
+        cut("u1", [0.9, 0.8, 0.8, 0.1]),  # another word is higher
+        cut("u2", [0.1, 0.2, 0.0, 0.2], words=[0.1, 0.15, 0.2]),  # found, by the words' own P
+        cut("u3", [0.3, 0.0, 0.0, 0.3]),  # a tie
+    ]  # u4 is missing
+    rows = [*trivial_hypotheses(reference), read(reference, *cuts)]
+    on_top = changed_on_top(reference, rows, num_resamples=100)
+    assert on_top["flag-all"].estimate == 0
+    found = on_top["ours"]
+    assert found.estimate == pytest.approx(2 / 5)
+    assert 0 <= found.low < found.estimate < found.high <= 1
+
+    plain, probability = simulated()
+    evaluation = evaluate_graded(plain, [hypothesis_of(plain, "ours", probability)], (), 10)
+    changed = ChangedWords(reference, rows, on_top)
+    table = format_graded(evaluation, {"title": "Tiny"}, changed)
+    assert "5 strings of digits of 5 speakers" in table and re.search(
+        r"^ours +0\.400 \[", table, re.M
+    )
+    assert "no hypothesis for 1 of 5 utterances" in table
+    results = graded_results(evaluation, changed)["changed_words"]
+    assert results["num_utterances"] == 5
+    assert results["systems"]["ours"]["on_top"] == pytest.approx(0.4)
 
 
 def test_the_table_is_narrow_enough():

@@ -7,6 +7,9 @@ docs/formats.md.
 
 A canonical unit of the text has the score of its counterpart among the corpus's own phones of the
 word, which an alignment with the fewest edits finds. A unit without a counterpart is not scored.
+
+Errors that are known are made of the utterances that are strings of digits (``ZERO THREE FIVE``):
+one word of the text is replaced by another digit, and the recording says what it said before.
 """
 
 from __future__ import annotations
@@ -14,8 +17,8 @@ from __future__ import annotations
 import contextlib
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from lhotse import MonoCut, SupervisionSegment
@@ -38,6 +41,8 @@ NUM_TEST_SPEAKERS = 25
 VALID_EVERY = 10
 """Of the training speakers in the order of their ids, the first of each ten is for validation."""
 
+DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+
 _REMEDY = (
     "give their pronunciations with --lexicon FILE, or leave their utterances out with "
     "--unknown-words skip"
@@ -52,8 +57,10 @@ class CorpusOptions:
         protocol: ``text`` (units by the lexicon) or ``corpus`` (its own phones).
         unknown_words: ``stop`` or ``skip``.
         split: ``official`` (its halves) or ``speakers`` (the last ones by id are test).
+        digit_strings: whether strings of digits are kept from training, and tested with a word of
+            the text changed.
         num_utterances: drawn evenly from the speakers; None: all.
-        seed: of the drawing.
+        seed: of what is drawn.
 
     Raises:
         ValueError: a choice is none of these.
@@ -62,6 +69,7 @@ class CorpusOptions:
     protocol: str
     split: str
     unknown_words: str = "stop"
+    digit_strings: bool = False
     num_utterances: int | None = None
     seed: int = 0
 
@@ -92,6 +100,8 @@ def choose_options(
         raise ValueError("protocol corpus needs the phones of resource/scores.json: use text")
     if split == "official" and len(corpus.halves) < 2:
         raise ValueError("split official needs both halves, train and test: use speakers")
+    if others.get("digit_strings") and not corpus.is_scored:
+        raise ValueError("digit strings with a changed word need resource/scores.json")
     return CorpusOptions(protocol, split, **others)
 
 
@@ -103,7 +113,8 @@ class Made:
         cuts: by split.
         reference: of all utterances with scores.
         unknown: words without a pronunciation.
-        counts: numbers of units, of those without a score, and of scores that no unit has.
+        counts: numbers of units, of those without a score, of scores that no unit has, and of
+            utterances with a changed word.
     """
 
     cuts: dict[str, list[MonoCut]] = field(default_factory=lambda: {s: [] for s in SPLITS})
@@ -138,10 +149,12 @@ def build_corpus(
     """
     data_dir = Path(data_dir).resolve()  # manifests must work from any folder
     splits = split_speakers(corpus.utterances, options.split)
+    digits = _digits(corpus, lexicon) if options.digit_strings else {}
     made = Made()
     for utterance in progress(choose(corpus.utterances, options), "read speechocean762", "utt"):
+        split = splits[utterance.half, utterance.speaker]
         try:
-            _add(made, utterance, splits[utterance.half, utterance.speaker], options, lexicon)
+            _add(made, utterance, split, options, lexicon, digits)
         except UnknownWords as error:
             made.unknown.update(error.words)
             report.skip(utterance.id, str(error), place=f"text {utterance.text!r}")
@@ -252,12 +265,45 @@ def _text_word(scored: ScoredWord, lexicon: Lexicon) -> list[Word]:
     ]
 
 
+def _digits(corpus: Corpus, lexicon: Lexicon | None) -> dict[str, tuple[Pronunciation, ...]]:
+    """The pronunciations of each digit: the lexicon's, or the most frequent one in the corpus."""
+    if lexicon is not None:
+        return {digit: lexicon.find(digit) for digit in DIGITS}
+    said: dict[str, Counter[Pronunciation]] = {digit: Counter() for digit in DIGITS}
+    for utterance in corpus.utterances:
+        for word in utterance.words:
+            if word.text.lower() in said:
+                said[word.text.lower()][word.phones] += 1
+    return {digit: (c.most_common(1)[0][0],) for digit, c in said.items() if c}
+
+
+def change_word(
+    words: Sequence[Word], digits: Mapping[str, tuple[Pronunciation, ...]], draw: random.Random
+) -> tuple[list[Word], int]:
+    """Replace a word by another digit, which has no score, as the others have none then.
+
+    Args:
+        words: those of the text.
+        digits: pronunciations by word, at least one of another word than each of ``words``.
+        draw: chooses the place and the digit.
+
+    Returns:
+        The words, and the place of the one that was replaced.
+    """
+    place = draw.randrange(len(words))
+    digit = draw.choice([digit for digit in digits if digit != words[place].text])
+    changed = [(word.text, word.pronunciations) for word in words]
+    changed[place] = digit, digits[digit]
+    return [Word(text, known, (None,) * len(known[0])) for text, known in changed], place
+
+
 def _add(
     made: Made,
     utterance: Utterance,
     split: str,
     options: CorpusOptions,
     lexicon: Lexicon | None,
+    digits: Mapping[str, tuple[Pronunciation, ...]],
 ) -> None:
     num_samples, sampling_rate = audio_info(utterance.recording)  # says what is wrong with a file
     scored = " ".join(word.text for word in utterance.words)
@@ -267,17 +313,54 @@ def _add(
     words = text_words(utterance, lexicon) if by_text else corpus_words(utterance)
     if not words:
         raise ValueError("its text has no words")
+    size = num_samples, sampling_rate
+    is_digits = len(words) > 1 and len(digits) > 1 and all(word.text in digits for word in words)
+    if not is_digits or split == "test":
+        _place(made, utterance, split, size, words, by_text)
+        if utterance.words:
+            known = sum(score is not None for word in utterance.words for score in word.scores)
+            scores = [score for word in words for score in word.scores]
+            kept = sum(score is not None for score in scores)
+            made.counts.update(units=len(scores), unscored=len(scores) - kept, unused=known - kept)
+    if is_digits:
+        draw = random.Random(f"{options.seed}/change/{utterance.id}")
+        changed, place = change_word(words, digits, draw)
+        text = " ".join(word.text for word in changed)
+        other = replace(utterance, id=f"{utterance.id}-changed", text=text, score=None)
+        _place(made, other, "test", size, changed, by_text, changed_word=place)
+        made.counts["changed"] += 1
+
+
+def _place(
+    made: Made,
+    utterance: Utterance,
+    split: str,
+    size: tuple[int, int],
+    words: Sequence[Word],
+    by_text: bool,
+    **more: int,
+) -> None:
+    """Add a cut, and a line of the reference where there are scores; that one has ``more``."""
+    num_samples, sampling_rate = size
     custom: dict = {
         "units": [phone for word in words for phone in word.pronunciations[0]],
         "words": [word.text for word in words],
         "word_of_unit": [i for i, word in enumerate(words) for _ in word.pronunciations[0]],
     }
     if utterance.words:
-        made.reference.append(_reference(utterance, split, num_samples / sampling_rate, words))
-        scores = [score for word in words for score in word.scores]
-        known = sum(score is not None for word in utterance.words for score in word.scores)
-        kept = sum(score is not None for score in scores)
-        made.counts.update(units=len(scores), unscored=len(scores) - kept, unused=known - kept)
+        truth = {
+            "split": split,
+            "units": custom["units"],
+            "scores": [score for word in words for score in word.scores],
+            "word_of_unit": custom["word_of_unit"],
+            "words": [{"word": word.text, "score": word.score} for word in words],
+            "score": utterance.score,
+            **more,
+        }
+        seconds = round(num_samples / sampling_rate, 7)
+        name, speaker = utterance.id, utterance.speaker
+        line = SupervisionSegment(name, name, 0.0, seconds, speaker=speaker, custom=truth)
+        made.reference.append(line)
     if by_text:
         custom["pronunciations"] = [[list(p) for p in word.pronunciations] for word in words]
     recording = file_recording(
@@ -289,28 +372,6 @@ def _add(
         recording, custom, text=utterance.text, language="English", speaker=utterance.speaker
     )
     made.cuts[split].append(cut)
-
-
-def _reference(
-    utterance: Utterance, split: str, duration: float, words: Sequence[Word]
-) -> SupervisionSegment:
-    """A line of ``reference.jsonl.gz``."""
-    custom = {
-        "split": split,
-        "units": [phone for word in words for phone in word.pronunciations[0]],
-        "scores": [score for word in words for score in word.scores],
-        "word_of_unit": [i for i, word in enumerate(words) for _ in word.pronunciations[0]],
-        "words": [{"word": word.text, "score": word.score} for word in words],
-        "score": utterance.score,
-    }
-    return SupervisionSegment(
-        utterance.id,
-        utterance.id,
-        0.0,
-        round(duration, 7),
-        speaker=utterance.speaker,
-        custom=custom,
-    )
 
 
 def _counts(cuts: Sequence[MonoCut]) -> dict[str, float]:
