@@ -34,8 +34,8 @@ _COLUMNS = {
 }
 
 NOTE = """\
-All metrics are fractions, in brackets the {level:.0f} % interval over the {speakers} speakers: not
-over training runs or other corpora. A unit is wrong where the mean score of the experts (2 right,
+Metrics are fractions, in brackets the {level:.0f} % interval over the {speakers} speakers: not over
+training runs or other corpora. A unit is wrong where the mean score of the experts (2 right,
 1 with an accent, 0 wrong or missing) is below the threshold; nothing is known of times and of what
 was said.
 AP           average precision of the units sorted by P(mispronounced); units of one P share a rank

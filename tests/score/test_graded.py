@@ -6,8 +6,6 @@ import re
 
 import numpy as np
 import pytest
-from lhotse import MonoCut, SupervisionSegment
-from lhotse.supervision import AlignmentItem
 
 from mlvae.score.calibration import calibration
 from mlvae.score.graded import (
@@ -20,37 +18,7 @@ from mlvae.score.graded import (
     trivial_hypotheses,
 )
 from mlvae.score.graded_table import ChangedWords, format_graded, graded_results
-
-
-def line(name, scores, words=None, speaker="anna", word_scores=None, score=None):
-    """An utterance of units a, b, c, ...; words are numbers of units."""
-    words = words or [len(scores)]
-    word_scores = word_scores or [None] * len(words)
-    custom = {
-        "split": "test",
-        "units": [chr(ord("a") + i) for i in range(len(scores))],
-        "scores": scores,
-        "word_of_unit": [word for word, size in enumerate(words) for _ in range(size)],
-        "words": [{"word": f"w{i}", "score": s} for i, s in enumerate(word_scores)],
-        "score": score,
-    }
-    return SupervisionSegment(name, name, 0.0, 1.0, speaker=speaker, custom=custom)
-
-
-def cut(name, probabilities, flagged=(), words=None):
-    units = [chr(ord("a") + i) for i in range(len(probabilities))]
-    tiers = {
-        "mlvae": [
-            AlignmentItem(u, i / 10, 0.1, p) for i, (u, p) in enumerate(zip(units, probabilities))
-        ]
-    }
-    tiers["mlvae_perceived"] = [
-        item._replace(symbol="*") if i in flagged else item for i, item in enumerate(tiers["mlvae"])
-    ]
-    if words is not None:
-        tiers["mlvae_word"] = [AlignmentItem(f"w{i}", 0.0, 0.1, p) for i, p in enumerate(words)]
-    spoken = SupervisionSegment(name, name, 0.0, 1.0, alignment=tiers)
-    return MonoCut(name, 0.0, 1.0, 0, supervisions=[spoken])
+from tests.score.graded import cut, line
 
 
 def read(reference, *cuts, perceived="mlvae_perceived"):

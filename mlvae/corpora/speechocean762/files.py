@@ -262,7 +262,10 @@ def _short(value: Any) -> str:
 
 
 def _word(word: dict[str, Any], scores: list[Any], score: float | None) -> ScoredWord:
-    text, symbols = _field(word, "text", str), _field(word, "phones", list)
+    text, symbols = _field(word, "text", str), word.get("phones")
+    if isinstance(symbols, str):  # "W IY0", as earlier versions of the corpus have it
+        symbols = symbols.split()
+    symbols = _field({"phones": symbols}, "phones", list)
     if len(symbols) != len(scores):
         raise ValueError(f"word {text!r} has {len(symbols)} phones and {len(scores)} scores")
     phones = tuple(fold_phone(symbol) if isinstance(symbol, str) else "" for symbol in symbols)
