@@ -87,6 +87,7 @@ def test_protocols_and_splits_of_speechocean762_lie_side_by_side(project):
     prepare = stages(project)[-1]
     assert " --data-dir data/speechocean762-text-speakers " in prepare
     assert prepare.endswith("--split speakers --unknown-words skip --protocol text")
+    assert run(project, *SPEECHOCEAN[:2], "--stage", "6").returncode == 0  # no folder is needed
     digits = ("--digit-strings", "true", "--stop-stage", "0")
     assert run(project, *SPEECHOCEAN, *digits).returncode == 0
     assert " --data-dir data/speechocean762-digits " in stages(project)[-1]

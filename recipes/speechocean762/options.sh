@@ -13,10 +13,10 @@ check_recipe_options() {
   corpus=${corpus:-speechocean762}
   [[ $corpus == speechocean762 ]] ||
     usage_error "recipe speechocean762 has the corpus speechocean762, not '$corpus'"
-  [[ -n $corpus_dir ]] ||
+  [[ -n $corpus_dir || $stage != 0 ]] ||
     usage_error "recipe speechocean762 needs --corpus-dir: a folder of the corpus, https://www.openslr.org/101"
-  [[ $protocol =~ ^(|text|corpus)$ ]] || usage_error "--protocol must be text or corpus, not '$protocol'"
-  [[ $split =~ ^(|official|speakers)$ ]] ||
+  [[ $protocol =~ ^(text|corpus)?$ ]] || usage_error "--protocol must be text or corpus, not '$protocol'"
+  [[ $split =~ ^(official|speakers)?$ ]] ||
     usage_error "--split must be official or speakers, not '$split'"
   [[ $unknown_words =~ ^(stop|skip)$ ]] ||
     usage_error "--unknown-words must be stop or skip, not '$unknown_words'"

@@ -3,7 +3,8 @@
 Two layouts are read:
 
 * the corpus as published: ``{train,test}/{wav.scp,text,utt2spk}``, ``WAVE/SPEAKER*/*.WAV`` and
-  ``resource/scores.json``, which may be missing: then nothing is known but the text;
+  ``resource/scores.json`` (earlier versions: ``scores.json``), which may be missing: then nothing
+  is known but the text;
 * a folder with ``labels.jsonl``, a line an utterance (``id``, ``speaker``, and of each of its
   ``words`` ``text``, ``phones`` and ``scores``), and ``flac/ID.flac``.
 """
@@ -14,7 +15,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from mlvae.stage import StageReport
 
 HALVES = ("train", "test")
 LABELS = "labels.jsonl"
-SCORES = "resource/scores.json"
+SCORES = ("resource/scores.json", "scores.json")
 MOST = 2.0
 """Score of a phone that is right; 1 is said with an accent, 0 wrong or missing."""
 
@@ -102,7 +103,8 @@ def read_corpus(corpus_dir: Path, report: StageReport) -> Corpus:
     if (root / LABELS).is_file():
         utterances, halves, is_scored = _read_labels(root, report), (), True
     elif halves:
-        scores = _read_scores(root / SCORES)
+        path = next((root / name for name in SCORES if (root / name).exists()), None)
+        scores = None if path is None else _Scores(path)
         is_scored = scores is not None
         utterances = [u for half in halves for u in _read_half(root, half, scores, report)]
     else:
@@ -122,20 +124,40 @@ def read_corpus(corpus_dir: Path, report: StageReport) -> Corpus:
 # ---- The corpus as published ------------------------------------------------------------------
 
 
-def _read_scores(path: Path) -> dict[str, Any] | None:
-    if not path.exists():
-        return None
-    try:
-        content = json.loads(path.read_bytes().decode("utf-8-sig"))
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} holds no object with the ids of utterances as keys")
-    return content
+class _Scores:
+    """The content of ``scores.json``.
+
+    Raises:
+        ValueError: it cannot be read; names it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._records = json.loads(path.read_bytes().decode("utf-8-sig"))
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{path} cannot be read: {error}") from None
+        if not isinstance(self._records, dict):
+            raise ValueError(f"{path} holds no object with the ids of utterances as keys")
+
+    def of(self, name: str) -> tuple[tuple[ScoredWord, ...], float | None]:
+        """The words of an utterance and its own score.
+
+        Raises:
+            ValueError: it has none, or they are not as documented.
+        """
+        if name not in self._records:
+            raise ValueError("no scores of it")
+        record = _object(self._records[name])
+        words = tuple(
+            _word(word, _field(word, "phones-accuracy", list), _score(word.get("accuracy"), 10))
+            for word in map(_object, _field(record, "words", list))
+        )
+        return words, _score(record.get("accuracy"), 10)
 
 
 def _read_half(
-    root: Path, half: str, scores: dict[str, Any] | None, report: StageReport
+    root: Path, half: str, scores: _Scores | None, report: StageReport
 ) -> Iterator[Utterance]:
     recordings = _read_table(root / half / "wav.scp", report)
     texts = _read_table(root / half / "text", report)
@@ -146,21 +168,18 @@ def _read_half(
             for file, table in (("wav.scp", recordings), ("text", texts), ("utt2spk", speakers))
             if not table.get(name)
         ]
+        place = root / half
         try:
             if lacking:
                 raise ValueError(f"{' and '.join(lacking)} of {half} have nothing of it")
-            words, score = _scores_of(name, scores)
-            yield Utterance(
-                _checked_id(name),
-                speakers[name],
-                root / recordings[name],
-                texts[name],
-                half,
-                words,
-                score,
-            )
+            path, text, speaker = root / recordings[name], texts[name], speakers[name]
+            utterance = Utterance(_checked_id(name), speaker, path, text, half)
+            if scores is not None:
+                place = scores.path
+                words, score = scores.of(name)
+                utterance = replace(utterance, words=words, score=score)
+            yield utterance
         except ValueError as error:
-            place = root / (SCORES if not lacking else half)
             report.skip(name, str(error), place=str(place))
 
 
@@ -174,21 +193,6 @@ def _read_table(path: Path, report: StageReport) -> dict[str, str]:
         else:
             table[name] = value.strip()
     return table
-
-
-def _scores_of(
-    name: str, scores: dict[str, Any] | None
-) -> tuple[tuple[ScoredWord, ...], float | None]:
-    if scores is None:
-        return (), None
-    if name not in scores:
-        raise ValueError("no scores of it")
-    record = _object(scores[name])
-    words = tuple(
-        _word(word, _field(word, "phones-accuracy", list), _score(word.get("accuracy"), 10))
-        for word in map(_object, _field(record, "words", list))
-    )
-    return words, _score(record.get("accuracy"), 10)
 
 
 # ---- The folder with labels.jsonl -------------------------------------------------------------
