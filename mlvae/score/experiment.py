@@ -80,7 +80,9 @@ def score_experiment(
     """Write ``results.json``, ``table.txt`` and plots of an experiment, and print the table.
 
     Of a corpus with annotators there is ``details.txt`` as well: metrics by error type, of times,
-    by word and by unit. Where units are BPE tokens, all metrics are of words.
+    by word and by unit. Where units are BPE tokens, all metrics are of words. Where the reference
+    holds scores of experts, metrics are those of `mlvae.score.graded`, over speakers whatever
+    ``cluster`` says.
 
     The plots are ``utterance.png``, unless no utterance has a hypothesis of all systems,
     ``reliability.png``, unless no system gives P(mispronounced), and ``learning_curves.png`` in the

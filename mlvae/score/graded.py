@@ -99,9 +99,10 @@ def read_graded(path: Path, split: str = "test") -> tuple[GradedReference, Grade
     chosen = [item for item in load_supervisions(path) if item.custom["split"] == split]
     changed = [item for item in chosen if "changed_word" in item.custom]
     read = [item for item in chosen if "changed_word" not in item.custom]
-    if not any(score is not None for item in read for score in item.custom["scores"]):
+    reference = graded_of(read) if read else None
+    if reference is None or not reference.scored.any():
         raise ValueError(f"{path}: no unit of the split {split!r} has a score")
-    return graded_of(read), graded_of(changed) if changed else None
+    return reference, graded_of(changed) if changed else None
 
 
 def graded_of(items: Sequence[SupervisionSegment]) -> GradedReference:
@@ -142,6 +143,9 @@ def graded_of(items: Sequence[SupervisionSegment]) -> GradedReference:
 
 def _check(item: SupervisionSegment) -> None:
     custom = item.custom
+    lacking = [n for n in ("units", "scores", "word_of_unit", "words", "score") if n not in custom]
+    if lacking:
+        raise ValueError(f"reference of {item.id} lacks {', '.join(lacking)}")
     lengths = {name: len(custom[name]) for name in ("units", "scores", "word_of_unit")}
     if len(set(lengths.values())) > 1 or not custom["units"]:
         raise ValueError(f"reference of {item.id}: numbers of fields differ: {lengths}")

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from lhotse import SupervisionSet
 
 from mlvae.score.calibration import calibration
 from mlvae.score.graded import (
@@ -14,10 +15,13 @@ from mlvae.score.graded import (
     evaluate_graded,
     graded_of,
     hypothesis_of,
+    is_graded,
+    read_graded,
     read_graded_hypothesis,
     trivial_hypotheses,
 )
 from mlvae.score.graded_table import ChangedWords, format_graded, graded_results
+from mlvae.score.reference import read_reference
 from tests.score.graded import cut, line
 
 
@@ -66,6 +70,23 @@ def test_fields_that_do_not_agree_are_named(change, reason):
     item.custom.update(change)
     with pytest.raises(ValueError, match=reason):
         graded_of([item])
+
+
+def test_references_of_the_two_kinds_are_told_apart(tmp_path, make_reference):
+    graded, other = line("u0", [2.0, None]), make_reference("u1", "ab", "ac")
+    path = tmp_path / "reference.jsonl.gz"
+    for items, kind in (([graded, other], True), ([other, graded], False)):
+        SupervisionSet.from_segments(items).to_file(path)
+        assert is_graded(path) == kind
+    with pytest.raises(ValueError, match="reference of u0 lacks a tier, canonical or perceived"):
+        read_reference(path)
+    with pytest.raises(ValueError, match="reference of u1 lacks units, scores, word_of_unit"):
+        read_graded(path)
+    for items in ([line("u0", [None])], [line("u0", [1.0])]):
+        items[0].custom["changed_word"] = 0
+        SupervisionSet.from_segments(items).to_file(path)
+        with pytest.raises(ValueError, match="no unit of the split 'test' has a score"):
+            read_graded(path)
 
 
 def test_missing_utterances_have_the_lowest_probability():
