@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         type=str,
         choices=["recording", "speaker"],
         default="recording",
-        help="what the intervals are over",
+        help="what the intervals are over; those of experts' scores are always over speakers",
     )
     parser.add_argument(
         "--utterance",

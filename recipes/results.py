@@ -3,6 +3,7 @@
 
     python recipes/results.py audiomnist --corpus-dir /path/to/fsdd
     python recipes/results.py l2arctic
+    python recipes/results.py speechocean762 --corpus-dir /path/to/speechocean762
 
 A recipe is a list of parts; a part is a section of the page with the commands that make it. What a
 command has printed, its time, machine and commit are kept in EXP_DIR/results/RECIPE/PART.json, so
@@ -37,9 +38,9 @@ from mlvae.score.tables import format_count
 from mlvae.stage import in_one_line, log
 
 ROOT = Path(__file__).resolve().parents[1]
-PLOT = "utterance.png"
+UTTERANCE, RELIABILITY = "utterance.png", "reliability.png"
 # Where the explanation of the columns begins in a table.txt.
-NOTES = "\n\nMetrics are in percent"
+NOTES = "\n\nMetrics are "
 W2V = "/path/to/wav2vec2"
 MACHINE = "from mlvae.environment import machine_line; print(machine_line())"
 
@@ -91,7 +92,7 @@ class Part:
 class Page:
     """A recipe: its name, a heading, the corpus's folder as a person writes it, and its parts.
 
-    The plot and the explanations of columns are those of part ``main``.
+    The plot and the explanations of columns are those of part ``main``; ``plot`` is its file.
     """
 
     name: str
@@ -100,6 +101,7 @@ class Page:
     introduction: str
     main: str
     parts: Sequence[Part]
+    plot: str = UTTERANCE
 
 
 class Run:
@@ -202,7 +204,7 @@ def plot_and(text: str) -> str:
     return f"""\
 One test utterance, chosen by a rule that does not use the hypotheses (given in the caption):
 
-![FBANK of one utterance, its text, the reference, and the hypothesis of each system]({PLOT})
+![FBANK of one utterance, its text, the reference, and the hypothesis of each system]({UTTERANCE})
 
 {text}"""
 
@@ -477,7 +479,102 @@ iteration chosen by the held-out path score, and spans of deletions were chosen 
 corpus, whose errors are known, with its results in view. No human annotation was used for them.
 """
 
-RECIPES = {"audiomnist": (digits, DIGITS_OPTIONS), "l2arctic": (l2arctic, L2ARCTIC_OPTIONS)}
+SPEECHOCEAN_OPTIONS = {
+    "seeds": ("1 2", "of part seeds, beside --seed"),
+    "seed_systems": ("ml-vae-sub", "of part seeds"),
+    "split": ("", "official or speakers (default: the recipe decides)"),
+}
+
+
+def speechocean762(o: Namespace) -> Page:
+    """Mandarin speakers' English with experts' scores: speechocean762.
+
+    Raises:
+        ValueError: an option is of no use.
+    """
+    seeds = o.seeds.split()
+    if not all(re.fullmatch("[0-9]+", seed) for seed in seeds):
+        raise ValueError(f"--seeds must be whole numbers, not '{o.seeds}'")
+    corpus_path = "/path/to/speechocean762"
+    start = f"./run.sh --recipe speechocean762 --corpus-dir {corpus_path}{given(split=o.split)}"
+    start += " --digit-strings true"
+    device = "" if o.device == "auto" else f" --device {o.device}"
+    end = f" --config {o.config}"
+    split = f"-{o.split}" if o.split else ""
+    folder = f"speechocean762/speechocean762{split}-digits/{o.config}"
+
+    def seeds_table(runs: dict[str, Run]) -> str:
+        found = {str(o.seed): runs["corpus"]} if "corpus" in runs else {}
+        found |= {seed: Run(Path(o.exp_dir, f"seed-{seed}", folder)) for seed in seeds}
+        rows = []
+        for seed, run in found.items():
+            changed = run.results["changed_words"]["systems"]
+            for name, row in run.systems.items():
+                wrong, accented = row["below"]["0.5"], row["below"]["1"]
+                metrics = (
+                    *(wrong[metric] for metric in ("average_precision", "auc", "brier_skill")),
+                    *(accented[metric] for metric in ("hard_f1", "hard_flagged")),
+                    row["correlation"]["unit"],
+                    changed[name]["on_top"],
+                )
+                cells = ["-" if value is None else f"{value:.3f}" for value in metrics]
+                if row["num_params"] is not None:
+                    rows.append((name, seed, *cells))
+        head = ["system", "seed", "AP below 0.5", "AUC", "Brier skill", "hard F1 below 1"]
+        return table([*head, "hard flags", "correlation", "on top"], sorted(rows))
+
+    parts = [
+        Part(
+            "corpus",
+            "{corpus}",
+            [
+                f"{start} --systems {quote(o.systems)}{end} --seed {o.seed}{device}"
+                + given(w2v_checkpoint=W2V if o.w2v_checkpoint else "")
+            ],
+            folder=folder,
+            more=lambda _: (
+                "How P(mispronounced) compares with what is wrong:\n\n"
+                f"![Reliability of P of each system]({RELIABILITY})\n"
+            ),
+        ),
+        Part(
+            "seeds",
+            "Other seeds of the training",
+            [
+                f"{start} --stage 3 --systems {quote(o.seed_systems)}{end} "
+                f"--exp-dir exp/seed-{seed} --seed {seed}{device}"
+                for seed in seeds
+            ],
+            "The data are those of the first table.\n",
+            more=seeds_table,
+        ),
+        Part(
+            "text",
+            "Units of the text and the lexicon in place of the corpus's own phones",
+            [
+                f"{start} --protocol text --systems {quote(o.seed_systems)}{end} "
+                f"--seed {o.seed}{device}"
+            ],
+            folder=f"speechocean762/speechocean762-text{split}-digits/{o.config}",
+        ),
+    ]
+    # Without seeds there is no such part.
+    parts = [part for part in parts if part.commands]
+    return Page(
+        *("speechocean762", "experts' scores", corpus_path, SCORED, "corpus", parts), RELIABILITY
+    )
+
+
+SCORED = """\
+Tables are copied from the `table.txt` that stage 6 writes; `results.json` beside it has the same
+metrics. Training, the choice of an iteration and localisation do not use the scores; stage 6 does.
+"""
+
+RECIPES = {
+    "audiomnist": (digits, DIGITS_OPTIONS),
+    "l2arctic": (l2arctic, L2ARCTIC_OPTIONS),
+    "speechocean762": (speechocean762, SPEECHOCEAN_OPTIONS),
+}
 
 quote = shlex.quote
 
@@ -593,7 +690,9 @@ def section(part: Part, records: Sequence[dict], runs: dict[str, Run]) -> str:
     made += [one for one in [last["machine_note"]] if one]
     made += [f"{sum(one['seconds'] for one in records)} s", f"commit `{last['commit']}`"]
     if run is not None:
-        made.append(f"intervals over {run.results['intervals']['num_clusters']} source recordings")
+        over = run.results["intervals"]
+        kind = "speakers" if over["over"] == "speaker" else "source recordings"
+        made.append(f"intervals over {over['num_clusters']} {kind}")
     text = f"## {part.title.replace('{corpus}', corpus)}\n\n"
     text += block("\n".join(one["command"] for one in records), "bash")
     text += f"{'; '.join(made)}.\n\n{part.text}\n"
@@ -641,25 +740,25 @@ names its commands, the machine, what else ran there, and the commit.
 """
     text += "\n".join(sections)
     text += f"\n## Columns\n\n{block(shown.notes)}" if shown else ""
-    made = check_place(out)
+    made = check_place(out, page.plot)
     with atomic_path(out, made) as temporary:
         temporary.write_text(re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n", encoding="utf-8")
     if page.main in runs:
-        with atomic_path(out.parent / PLOT, made) as temporary:
-            shutil.copyfile(runs[page.main].folder / PLOT, temporary)
+        with atomic_path(out.parent / page.plot, made) as temporary:
+            shutil.copyfile(runs[page.main].folder / page.plot, temporary)
     made.tidy()
     log(f"results: wrote {out}" + (f"; without {absent}, which were not run" if absent else ""))
     return 0
 
 
-def check_place(out: Path) -> Record:
+def check_place(out: Path, plot: str) -> Record:
     """Check that a page replaces nothing but what was composed; returns the record of its folder.
 
     Raises:
         InTheWayError: where it goes lies something that was not made here, or was changed since.
     """
     made = Record.begin(out.parent)
-    made.check([out, out.parent / PLOT])
+    made.check([out, out.parent / plot])
     return made
 
 
@@ -702,7 +801,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     out = Path(o.out or Path(o.exp_dir, "results", page.name, "RESULTS.md"))
 
     def work() -> int:
-        check_place(out)  # better now than after hours
+        check_place(out, page.plot)  # better now than after hours
         for part in page.parts:
             status = run_part(part, page, o) if part.name in wanted else 0
             if status:

@@ -40,7 +40,9 @@ def test_readers_find_the_page():
     assert links and links <= headings
 
 
-@pytest.mark.parametrize("name", ["Cuts", "Reference", "corpus.json", "training.json"])
+@pytest.mark.parametrize(
+    "name", ["Cuts", "Reference", "Graded reference", "corpus.json", "training.json"]
+)
 def test_examples_are_what_their_tables_say(name):
     section = read_page(TEXT)[name]
     (example,) = section.examples

@@ -54,10 +54,10 @@ def test_the_graphs_import_nothing_else_of_the_project():
     assert {name for names in found.values() for name in names if "mlvae.fsa." not in name} == set()
 
 
-@pytest.mark.parametrize("folder", ["l2arctic", "simulate", "digits"])
+@pytest.mark.parametrize("folder", ["l2arctic", "simulate", "digits", "speechocean762"])
 def test_a_corpus_imports_no_other(folder):
     files = [path for path in below("corpora") if folder in path.parts]
-    others = {"l2arctic", "simulate", "digits", "own"} - {folder}
+    others = {"l2arctic", "simulate", "digits", "speechocean762", "own"} - {folder}
     for other in others:
         assert users(f"mlvae.corpora.{other}", files) == {}
 

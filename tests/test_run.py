@@ -204,7 +204,10 @@ def test_help_lists_every_option(project):
     assert "(default: audiomnist)" in result.stdout
     for system in load_config(ROOT / "recipes" / "systems.yaml").systems.values():
         assert f"\n  {system.name}: {system.note}\n" in result.stdout
-    assert "\nRecipes: audiomnist, l2arctic. Each may have options of its own" in result.stdout
+    assert (
+        "\nRecipes: audiomnist, l2arctic, speechocean762. Each may have options of its own"
+        in result.stdout
+    )
     assert "run.sh --recipe l2arctic --help" in result.stdout
     assert project.calls("python3") == []
 
@@ -223,7 +226,10 @@ def test_help_lists_every_option(project):
         (["--stage", "two"], "--stage must be a number from 0 to 6"),
         (["--stop-stage=-1"], "--stop-stage must be a number from 0 to 6"),
         (["--stage", "4", "--stop-stage", "3"], "--stage 4 is after --stop-stage 3"),
-        (["--recipe", "timit"], "there is no recipe 'timit' (found: audiomnist, l2arctic)"),
+        (
+            ["--recipe", "timit"],
+            "there is no recipe 'timit' (found: audiomnist, l2arctic, speechocean762)",
+        ),
         (["--recipe", "../recipes/audiomnist"], "there is no recipe"),
         (["--config", "huge"], "there is no config 'huge' (found: paper, small)"),
         (["--corpus", "a/b"], "--corpus 'a/b' is no name for a folder"),

@@ -10,6 +10,7 @@ from tests.shell_project import ROOT, Project
 from tests.test_run import run, stages
 
 L2ARCTIC = ("--recipe", "l2arctic")
+SPEECHOCEAN = ("--recipe", "speechocean762", "--corpus-dir", "so")
 
 
 @pytest.fixture
@@ -74,6 +75,25 @@ def test_protocols_lie_side_by_side_and_share_the_simulated_corpus(project):
     assert "--exp-dir exp/l2arctic/simulate-annotation/small" in score
 
 
+def test_protocols_and_splits_of_speechocean762_lie_side_by_side(project):
+    (project.root / "so").mkdir()
+    assert run(project, *SPEECHOCEAN, "--stop-stage", "0").returncode == 0
+    assert stages(project)[-1].endswith(
+        "--corpus speechocean762 --data-dir data/speechocean762 --seed 0 --corpus-dir so "
+        "--unknown-words skip"
+    )
+    other = ("--protocol", "text", "--split", "speakers", "--stop-stage", "0")
+    assert run(project, *SPEECHOCEAN, *other).returncode == 0
+    prepare = stages(project)[-1]
+    assert " --data-dir data/speechocean762-text-speakers " in prepare
+    assert prepare.endswith("--split speakers --unknown-words skip --protocol text")
+    assert run(project, *SPEECHOCEAN[:2], "--stage", "6").returncode == 0  # no folder is needed
+    digits = ("--digit-strings", "true", "--stop-stage", "0")
+    assert run(project, *SPEECHOCEAN, *digits).returncode == 0
+    assert " --data-dir data/speechocean762-digits " in stages(project)[-1]
+    assert stages(project)[-1].endswith("--unknown-words skip --digit-strings")
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
@@ -89,7 +109,15 @@ def test_protocols_lie_side_by_side_and_share_the_simulated_corpus(project):
         ([*L2ARCTIC, "--unit", "bpe", "--vocab-size", "no"], "--vocab-size must be a positive"),
         ([*L2ARCTIC, "--unit", "bpe", "--protocol=annotation"], "bpe goes with --protocol text"),
         ([*L2ARCTIC, "--corpus", "espeak"], "has the corpora simulate and l2arctic, not 'espeak'"),
-        (["--recipe", "none"], "there is no recipe 'none' (found: audiomnist, l2arctic)"),
+        ([*SPEECHOCEAN[:2]], "needs --corpus-dir"),
+        (
+            [*SPEECHOCEAN, "--protocol", "annotation"],
+            "--protocol must be text or corpus, not 'anno",
+        ),
+        ([*SPEECHOCEAN, "--split", "speaker:0001"], "--split must be official or speakers, not 's"),
+        ([*SPEECHOCEAN, "--digit-strings", "1"], "--digit-strings must be true or false, not '1'"),
+        ([*SPEECHOCEAN, "--corpus", "l2"], "has the corpus speechocean762, not 'l2'"),
+        (["--recipe", "none"], "there is no recipe 'none' (found: audiomnist, l2arctic, speechoc"),
     ],
 )
 def test_a_wrong_option_is_one_line(project, options, reason):

@@ -180,7 +180,7 @@ def write_manifest(path: Path, items: Iterable[Manifest]) -> None:
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write a dictionary as indented JSON, atomically."""
     with atomic_path(Path(path)) as temporary:
-        text = json.dumps(content, ensure_ascii=False, indent=2) + "\n"
+        text = json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
         temporary.write_text(text, encoding="utf-8")
 
 

@@ -21,6 +21,7 @@ from lhotse.supervision import AlignmentItem
 import mlvae
 from mlvae.config import System, flag_all_label
 from mlvae.data.dataset import FeaturesError, load_cuts
+from mlvae.data.manifests import write_json
 from mlvae.plausibility import FlaggedUnits, count_flagged, training_warnings
 from mlvae.report.plots import (
     LEARNING_CURVES,
@@ -30,6 +31,17 @@ from mlvae.report.plots import (
     write_learning_curves,
 )
 from mlvae.score.calibration import reliability_curve
+from mlvae.score.graded import (
+    GradedHypothesis,
+    GradedReference,
+    changed_on_top,
+    evaluate_graded,
+    is_graded,
+    read_graded,
+    read_graded_hypothesis,
+    trivial_hypotheses,
+)
+from mlvae.score.graded_table import ChangedWords, format_graded, graded_panels, graded_results
 from mlvae.score.hypotheses import (
     Evaluation,
     Hypothesis,
@@ -66,7 +78,9 @@ def score_experiment(
     """Write ``results.json``, ``table.txt`` and plots of an experiment, and print the table.
 
     Of a corpus with annotators there is ``details.txt`` as well: metrics by error type, of times,
-    by word and by unit. Where units are BPE tokens, all metrics are of words.
+    by word and by unit. Where units are BPE tokens, all metrics are of words. Where the reference
+    holds scores of experts, metrics are those of `mlvae.score.graded`, over speakers whatever
+    ``cluster`` says.
 
     The plots are ``utterance.png``, unless no utterance has a hypothesis of all systems,
     ``reliability.png``, unless no system gives P(mispronounced), and ``learning_curves.png`` in the
@@ -113,15 +127,15 @@ def _score(
     utterance: str | None,
 ) -> int:
     corpus = json.loads((data_dir / "corpus.json").read_text(encoding="utf-8"))
+    if is_graded(data_dir / "reference.jsonl.gz"):
+        if utterance is not None:
+            raise ValueError("a reference of scores has no times: no utterance is drawn")
+        return _score_graded(data_dir, exp_dir, declared, systems, corpus, seed, num_resamples)
     reference = read_reference(data_dir / "reference.jsonl.gz", split="test")
     if utterance is not None and utterance not in reference.utterances:
         raise ValueError(f"there is no test utterance {utterance!r} to draw")
     cuts = read_cuts(systems, exp_dir)
-    flagged = {
-        system.label: count_flagged(cuts[system.label], kind.spans, kind.perceived)
-        for system in systems
-        if (kind := KINDS[system.kind]).perceived is not None
-    }
+    flagged = flagged_units(systems, cuts)
     of_words = word_cuts(systems, cuts) if reference.annotation else {}
     results_of_words = word_metrics(reference, cuts) if corpus.get("unit") != "bpe" else {}
     if corpus.get("unit") == "bpe":
@@ -143,11 +157,7 @@ def _score(
         temporary.write_text(table, encoding="utf-8")
     results = results_of(evaluation, corpus, seed, num_resamples)
     results["words"] = results_of_words
-    results["flagged"] = {name: counts.as_dict() for name, counts in flagged.items()}
-    results["warnings"] = warnings_of(systems, flagged, exp_dir)
-    results["other_seeds"] = other_seeds(systems, exp_dir, seed)
-    for name, other in results["other_seeds"].items():
-        log(f"{name} was trained with seed {other}, not {seed}")
+    results.update(_about_systems(systems, flagged, exp_dir, seed))
     details = None
     if reference.annotation is not None:
         word_reference = reference.annotation.words
@@ -156,9 +166,7 @@ def _score(
             word_hypotheses = read_hypotheses(word_reference, systems, of_words, exp_dir)
         details = details_of(reference, hypotheses, word_hypotheses)
         results["details"] = details
-    with atomic_path(exp_dir / "results.json") as temporary:
-        text = json.dumps(results, indent=2, ensure_ascii=False, allow_nan=False)
-        temporary.write_text(text + "\n", encoding="utf-8")
+    write_json(exp_dir / "results.json", results)
     written = ["results.json", "table.txt"]
     print(f"\n{table}", flush=True)
     if details is not None:
@@ -189,16 +197,141 @@ def _score(
         draw_reliability(panels, heading(reference, corpus), exp_dir / "reliability.png")
         written.append("reliability.png")
 
+    _finish(systems, flagged, results["warnings"], written, exp_dir)
+    return report.finish()
+
+
+def _score_graded(
+    data_dir: Path,
+    exp_dir: Path,
+    declared: Sequence[System],
+    systems: list[System],
+    corpus: dict,
+    seed: int,
+    num_resamples: int,
+) -> int:
+    """The same where the reference holds scores of experts; intervals are over speakers."""
+    reference, changed_reference = read_graded(data_dir / "reference.jsonl.gz", split="test")
+    cuts, changed_cuts = read_cuts(systems, exp_dir), {}
+    changed = None
+    if changed_reference is not None:
+        ids = changed_reference.units.units_of
+        for name, own in cuts.items():
+            changed_cuts[name] = [cut for cut in own if cut.id in ids]
+            cuts[name] = [cut for cut in own if cut.id not in ids]
+        changed_rows = graded_rows(changed_reference, systems, changed_cuts, exp_dir, seed)
+        on_top = changed_on_top(changed_reference, changed_rows, num_resamples, seed)
+        changed = ChangedWords(changed_reference, changed_rows, on_top)
+    flagged = flagged_units(systems, cuts)
+    rows = graded_rows(reference, systems, cuts, exp_dir, seed)
+    evaluation = evaluate_graded(
+        reference,
+        rows,
+        compared_rows(declared),
+        num_resamples,
+        seed,
+        unavailable=find_unavailable(declared, exp_dir),
+        notes={system.label: system.note for system in declared},
+    )
+    table = format_graded(evaluation, corpus, changed)
+    with atomic_path(exp_dir / "table.txt") as temporary:
+        temporary.write_text(table, encoding="utf-8")
+    results = {
+        "seed": seed,
+        "versions": versions(),
+        "corpus": corpus,
+        **graded_results(evaluation, changed),
+        **_about_systems(systems, flagged, exp_dir, seed),
+    }
+    write_json(exp_dir / "results.json", results)
+    written = ["results.json", "table.txt"]
+    print(f"\n{table}", flush=True)
+    panels = graded_panels(evaluation)
+    if panels:
+        draw_reliability(panels, title_of(corpus), exp_dir / "reliability.png")
+        written.append("reliability.png")
+
+    report = StageReport(stage=STAGE, folder=exp_dir)
+    scored = [(reference, rows)]
+    if changed is not None:
+        scored.append((changed.reference, changed.hypotheses))
+    for one, own in scored:
+        for name in one.units.utterances:
+            lacking = "; ".join(row.name for row in own if name in row.missing)
+            if lacking:
+                report.skip(name, f"no hypothesis of {lacking}; scored with P = 0")
+            else:
+                report.done()
+    _finish(systems, flagged, results["warnings"], written, exp_dir)
+    return report.finish()
+
+
+def graded_rows(
+    reference: GradedReference,
+    systems: Sequence[System],
+    cuts: Mapping[str, list[MonoCut]],
+    exp_dir: Path,
+    seed: int = 0,
+) -> list[GradedHypothesis]:
+    """The trivial rows, and all systems that give P(mispronounced); the log names the others."""
+    rows = trivial_hypotheses(reference, seed)
+    for system in systems:
+        kind = KINDS[system.kind]
+        if not kind.load:
+            continue  # forced alignment judges nothing
+        row = read_graded_hypothesis(
+            system.label, reference, cuts[system.label], kind.spans, kind.perceived
+        )
+        if row is None:
+            log(f"no row for {system.label}: it gives no P(mispronounced)")
+            continue
+        num_params, seconds = _trained(training_path(system, exp_dir), system.num_params)
+        rows.append(replace(row, num_params=num_params, training_seconds=seconds))
+    return rows
+
+
+def flagged_units(
+    systems: Sequence[System], cuts: Mapping[str, list[MonoCut]]
+) -> dict[str, FlaggedUnits]:
+    """By label how many units each system flags, of those that flag any."""
+    return {
+        system.label: count_flagged(cuts[system.label], kind.spans, kind.perceived)
+        for system in systems
+        if (kind := KINDS[system.kind]).perceived is not None
+    }
+
+
+def _about_systems(
+    systems: Sequence[System], flagged: Mapping[str, FlaggedUnits], exp_dir: Path, seed: int
+) -> dict[str, dict]:
+    """What ``results.json`` says of systems whatever the reference is."""
+    others = other_seeds(systems, exp_dir, seed)
+    for name, other in others.items():
+        log(f"{name} was trained with seed {other}, not {seed}")
+    return {
+        "flagged": {name: counts.as_dict() for name, counts in flagged.items()},
+        "warnings": warnings_of(systems, flagged, exp_dir),
+        "other_seeds": others,
+    }
+
+
+def _finish(
+    systems: Sequence[System],
+    flagged: Mapping[str, FlaggedUnits],
+    warnings: Mapping[str, list[str]],
+    written: list[str],
+    exp_dir: Path,
+) -> None:
+    """Draw learning curves, and say what is flagged and what was written."""
     for folder in sorted({training_path(system, exp_dir).parent for system in systems}):
         if write_learning_curves(folder):
             written.append(f"{folder.name}/{LEARNING_CURVES}")
 
     for name, counts in flagged.items():
         log(f"stage {STAGE}: {name}: {counts.line()}")
-        for warning in results["warnings"].get(name, []):
+        for warning in warnings.get(name, []):
             log(f"stage {STAGE}: {name}: warning: {warning}")
     log(f"stage {STAGE}: wrote {', '.join(written)} in {exp_dir}")
-    return report.finish()
 
 
 def warnings_of(

@@ -133,6 +133,8 @@ def reference_of(supervisions: Iterable[SupervisionSegment]) -> Reference:
     utterances, speakers, sizes, canonical, perceived, sources = [], [], [], [], [], []
     starts, ends = [], []
     for item in supervisions:
+        if not {"canonical", "perceived"} <= set(item.alignment or {}):
+            raise ValueError(f"reference of {item.id} lacks a tier, canonical or perceived")
         written, other = item.alignment["canonical"], item.alignment["perceived"]
         units_from = item.custom["units_from"]
         same_times = [(w.start, w.duration) for w in written] == [

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from tabulate import tabulate
 
+from mlvae.score.graded import GradedHypothesis
 from mlvae.score.hypotheses import Evaluation, Hypothesis, covered_units, outcomes
 from mlvae.score.intervals import Difference
 from mlvae.score.metrics import precision_recall_f1, score
@@ -114,7 +115,7 @@ def format_table(evaluation: Evaluation, corpus: dict) -> str:
         blocks.append(_probabilities(evaluation))
     if evaluation.differences:
         blocks += [_differences(evaluation), _zero_line(evaluation)]
-    blocks += _missing_lines(evaluation.reference, evaluation.hypotheses)
+    blocks += missing_lines(evaluation.reference, evaluation.hypotheses)
     return "\n\n".join([*blocks, _note(evaluation, corpus)]) + "\n"
 
 
@@ -144,7 +145,7 @@ def format_count(count: int | None) -> str:
     return f"{count / 1000:.0f} k" if count >= 10_000 else str(count)
 
 
-def _tabulate(headers: Sequence[str], rows: Sequence[Sequence[str]], *align: str) -> str:
+def tabulated(headers: Sequence[str], rows: Sequence[Sequence[str]], *align: str) -> str:
     """A table; ``align`` is of the first columns, and its last entry of all further ones."""
     return tabulate(
         rows,
@@ -168,7 +169,7 @@ def _metrics(evaluation: Evaluation) -> str:
     order = list(evaluation.notes)
     # Rows of no system (oracle, flag-all) stay before those of systems.
     names = sorted(rows, key=lambda name: order.index(name) if name in order else -1)
-    lines = _tabulate(headers, [rows[name] for name in names], "left", "right", "center")
+    lines = tabulated(headers, [rows[name] for name in names], "left", "right", "center")
     lines = lines.splitlines()
     # The reason replaces the metrics, from the first of their columns on.
     column = [match.start() for match in re.finditer("-+", lines[1])][2]
@@ -198,6 +199,23 @@ def _estimate(name: str, metric: str, evaluation: Evaluation) -> tuple[str, str]
     return _percent(getattr(evaluation.intervals.scores[name], metric)), interval
 
 
+<<<<<<< HEAD
+=======
+def _secondary(evaluation: Evaluation) -> str:
+    """Rows in one line each, with fewer metrics."""
+    rows = [
+        [hypothesis.name, format_count(hypothesis.num_params)]
+        + [
+            " ".join(_estimate(hypothesis.name, COLUMNS[column], evaluation)).rstrip()
+            for column in COMPARED_COLUMNS
+        ]
+        for hypothesis in evaluation.hypotheses
+        if hypothesis.secondary
+    ]
+    return tabulated(["further rows", "params", *COMPARED_COLUMNS], rows, "left", "right", "center")
+
+
+>>>>>>> 595ce0de78ac5a8c9b4dfaed1dc512612715df23
 def _probabilities(evaluation: Evaluation) -> str:
     rows = [
         [
@@ -215,8 +233,13 @@ def _probabilities(evaluation: Evaluation) -> str:
         ]
         for name, metrics in evaluation.calibrations.items()
     ]
+<<<<<<< HEAD
     headers = ["P(mispronounced)", "AP", "AUC", "calibration error", "Brier score", "Brier skill"]
     return _tabulate(headers, rows, "left", "center")
+=======
+    headers = ["P(mispronounced)", "calibration error", "Brier score", "Brier skill"]
+    return tabulated(headers, rows, "left", "center")
+>>>>>>> 595ce0de78ac5a8c9b4dfaed1dc512612715df23
 
 
 def _differences(evaluation: Evaluation) -> str:
@@ -227,7 +250,7 @@ def _differences(evaluation: Evaluation) -> str:
             name = f"{first} minus\n{second}"
         cells = [_difference(by_metric[COLUMNS[column]]) for column in COMPARED_COLUMNS]
         rows.append([name, *cells])
-    return _tabulate(["difference", *COMPARED_COLUMNS], rows, "left", "center")
+    return tabulated(["difference", *COMPARED_COLUMNS], rows, "left", "center")
 
 
 def _difference(difference: Difference) -> str:
@@ -285,7 +308,9 @@ def _percent(fraction: float) -> str:
     return "100" if fraction == 1 else f"{100 * fraction:.1f}"
 
 
-def _missing_lines(reference: Reference, hypotheses: Sequence[Hypothesis]) -> list[str]:
+def missing_lines(
+    reference: Reference, hypotheses: Sequence[Hypothesis | GradedHypothesis]
+) -> list[str]:
     """Say which utterances have no hypothesis, once for all systems that lack the same ones."""
     systems: dict[tuple[str, ...], list[str]] = {}
     for hypothesis in hypotheses:
@@ -447,7 +472,7 @@ def _times(found: dict[str, dict], kinds: Iterable[str]) -> str:
         ]
         for name, row in found.items()
     ]
-    return _tabulate(["times", "average IoU", *kinds, "start", "20 ms"], rows, "left", "right")
+    return tabulated(["times", "average IoU", *kinds, "start", "20 ms"], rows, "left", "right")
 
 
 def _units(found: dict[str, dict]) -> str:
@@ -473,13 +498,19 @@ def _units(found: dict[str, dict]) -> str:
             ]
             for symbol, row in sorted(shown)
         ]
+<<<<<<< HEAD
         blocks.append(_tabulate(["units", "number", "wrong", *some], rows, "left", "right"))
     return "\n\n".join(blocks)
+=======
+        for symbol, row in sorted(shown)
+    ]
+    return tabulated(["units", "number", "wrong", *systems], rows, "left", "right")
+>>>>>>> 595ce0de78ac5a8c9b4dfaed1dc512612715df23
 
 
 def _table(headers: list[str], found: dict[str, dict], keys: Sequence[str]) -> str:
     rows = [[name, *[_cell(row[key]) for key in keys]] for name, row in found.items()]
-    return _tabulate(headers, rows, "left", "right")
+    return tabulated(headers, rows, "left", "right")
 
 
 def _cell(value: float | None) -> str:

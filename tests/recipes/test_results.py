@@ -17,6 +17,7 @@ from mlvae.score import experiment
 from tests.score.conftest import corpus, make_reference  # noqa: F401
 from tests.score.experiments import HEARD, LIKE, make_experiment
 from tests.score.experiments import SYSTEMS as DECLARED
+from tests.score.graded import make_graded
 from tests.shell_project import ROOT
 
 SYSTEMS = "fa two-pass-fa w2v-ctc ml-vae ml-vae-rl ablation-1 ablation-2 ablation-3 ml-vae-sub"
@@ -119,6 +120,23 @@ def test_every_part_of_l2arctic(results, tmp_path, real):
         *([] if real else [full]),  # it has its full size anyway
         f"{start} --protocol annotation {others} {folders}",
         f"{start} --unit bpe {others} {folders}",
+    ]
+
+
+def test_every_part_of_speechocean762(results):
+    options = ("--corpus-dir", "my digits", "--split", "speakers", "--systems", "ml-vae ml-vae-sub")
+    _, calls = results("speechocean762", *options)
+    start = "run.sh --recipe speechocean762 --corpus-dir 'my digits' --split speakers"
+    start += " --digit-strings true"
+    folders = "--data-dir data --exp-dir exp"
+    assert calls == [
+        f"{start} --systems 'ml-vae ml-vae-sub' --config small --seed 0 {folders}",
+        *(
+            f"{start} --stage 3 --systems ml-vae-sub --config small --exp-dir exp/seed-{seed} "
+            f"--seed {seed} --data-dir data"
+            for seed in (1, 2)
+        ),
+        f"{start} --protocol text --systems ml-vae-sub --config small --seed 0 {folders}",
     ]
 
 
@@ -333,3 +351,29 @@ def test_l2arctic_has_details_and_figures_beside_the_paper(first, results, tmp_p
     (line,) = re.findall(r"\| ML-VAE \| 24 M .*", text)
     assert line.startswith("| ML-VAE | 24 M | 1.5 M | 6.46 / 11.97 / 8.39 | ")
     assert line.count(f"| {here} [") == 3 and "| 44.27 | " in line
+
+
+def test_the_page_of_scores_has_their_tables_and_plot(results, tmp_path):
+    data = tmp_path / "data" / "speechocean762-digits"
+    folder = "speechocean762/speechocean762-digits/small"
+    first = tmp_path / "exp" / folder
+    make_graded(data, first)
+    assert experiment.score_experiment(data, first, DECLARED, num_resamples=20) == 0
+    for seed in (1, 2):
+        shutil.copytree(first, tmp_path / "exp" / f"seed-{seed}" / folder)
+    options = ("--corpus-dir", "my digits", "--parts", "corpus seeds")
+    assert results("speechocean762", *options)[0] == 0
+    page = tmp_path / "exp" / "results" / "speechocean762"
+    text = (page / "RESULTS.md").read_text()
+    table, notes = (first / "table.txt").read_text().split("\n\nMetrics are ")
+    assert text.count(table) == 1 and text.count(notes.rstrip()) == 1
+    assert "## Tiny, 1,234 utterances\n" in text and "intervals over 4 speakers" in text
+    picture = (page / "reliability.png").read_bytes()
+    assert picture == (first / "reliability.png").read_bytes()
+    row = json.loads((first / "results.json").read_text())["systems"]["ML-VAE-sub"]
+    ap = row["below"]["0.5"]["average_precision"]
+    assert [
+        line.startswith(f"| ML-VAE-sub | {seed} | {ap:.3f} |")
+        for seed, line in enumerate(re.findall(r"^\| ML-VAE-sub .*", text, re.M))
+    ] == [True] * 3
+    assert "Parts that were not run: text." in text
