@@ -199,23 +199,6 @@ def _estimate(name: str, metric: str, evaluation: Evaluation) -> tuple[str, str]
     return _percent(getattr(evaluation.intervals.scores[name], metric)), interval
 
 
-<<<<<<< HEAD
-=======
-def _secondary(evaluation: Evaluation) -> str:
-    """Rows in one line each, with fewer metrics."""
-    rows = [
-        [hypothesis.name, format_count(hypothesis.num_params)]
-        + [
-            " ".join(_estimate(hypothesis.name, COLUMNS[column], evaluation)).rstrip()
-            for column in COMPARED_COLUMNS
-        ]
-        for hypothesis in evaluation.hypotheses
-        if hypothesis.secondary
-    ]
-    return tabulated(["further rows", "params", *COMPARED_COLUMNS], rows, "left", "right", "center")
-
-
->>>>>>> 595ce0de78ac5a8c9b4dfaed1dc512612715df23
 def _probabilities(evaluation: Evaluation) -> str:
     rows = [
         [
@@ -233,13 +216,8 @@ def _probabilities(evaluation: Evaluation) -> str:
         ]
         for name, metrics in evaluation.calibrations.items()
     ]
-<<<<<<< HEAD
     headers = ["P(mispronounced)", "AP", "AUC", "calibration error", "Brier score", "Brier skill"]
-    return _tabulate(headers, rows, "left", "center")
-=======
-    headers = ["P(mispronounced)", "calibration error", "Brier score", "Brier skill"]
     return tabulated(headers, rows, "left", "center")
->>>>>>> 595ce0de78ac5a8c9b4dfaed1dc512612715df23
 
 
 def _differences(evaluation: Evaluation) -> str:
@@ -498,14 +476,8 @@ def _units(found: dict[str, dict]) -> str:
             ]
             for symbol, row in sorted(shown)
         ]
-<<<<<<< HEAD
-        blocks.append(_tabulate(["units", "number", "wrong", *some], rows, "left", "right"))
+        blocks.append(tabulated(["units", "number", "wrong", *some], rows, "left", "right"))
     return "\n\n".join(blocks)
-=======
-        for symbol, row in sorted(shown)
-    ]
-    return tabulated(["units", "number", "wrong", *systems], rows, "left", "right")
->>>>>>> 595ce0de78ac5a8c9b4dfaed1dc512612715df23
 
 
 def _table(headers: list[str], found: dict[str, dict], keys: Sequence[str]) -> str:
