@@ -14,6 +14,7 @@ from lhotse import CutSet
 
 from mlvae.systems.base import Localizer, NoSettings, Setup, SystemKind, TrainedSystem
 from mlvae.systems.gop import MODELS, GopSettings, load_gop
+from mlvae.systems.judge import JUDGE
 from mlvae.systems.ml_vae import MlVaeSettings, load_ml_vae, train_ml_vae
 from mlvae.systems.two_pass import load_two_pass, train_two_pass
 from mlvae.systems.w2v_ctc import W2vCtcConfig, load_w2v, train_w2v
@@ -47,6 +48,7 @@ MADE_BY_SYSTEMS = (
     "scale-checkpoint.safetensors",
     "boundaries.safetensors",
     "boundaries-checkpoint.safetensors",
+    JUDGE,
 )
 
 
@@ -69,7 +71,7 @@ def load_localizers(setup: Setup, cuts: CutSet) -> dict[str, Localizer]:
 def models_digest(folder: Path) -> str:
     """64 hexadecimal digits of a system's trained parameters: model and boundary aligner."""
     digest = hashlib.sha256()
-    for name in ("model.safetensors", "boundaries.safetensors"):
+    for name in ("model.safetensors", "boundaries.safetensors", JUDGE):
         path = folder / name
         if path.is_file():
             digest.update(path.read_bytes())

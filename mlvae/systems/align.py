@@ -40,8 +40,10 @@ from mlvae.fsa import (
     best_path,
 )
 from mlvae.nn import NarrowAcousticModel, NarrowAcousticModelConfig
+from mlvae.systems.base import Setup
 from mlvae.tiers import has_tier, with_tiers
 from mlvae.train.estep import FoundPaths
+from mlvae.train.goodness import UnitModel, unit_log_probs
 from mlvae.train.loop import (
     Gathered,
     Loop,
@@ -273,6 +275,15 @@ class Aligner:
         """Read what :meth:`save` wrote; ValueError names a file that does not fit."""
         load_model(path, self.model)
 
+    def unit_model(self, table: UnitTable) -> UnitModel:
+        """Its acoustic model by units, which reads features without deltas."""
+        network, states = self.model.eval(), self.config.model.states_per_unit
+
+        def log_probs(features: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+            return unit_log_probs(network(features), len(table), states)
+
+        return UnitModel(log_probs, UnitDataset(table), self.device)
+
     def _train_round(self, padded, position, target, optimizer, description: str) -> float:
         self.model.train()
         width = 2 * self.config.model.context + 1
@@ -458,6 +469,33 @@ class Aligner:
     def _set_prior(self, target: torch.Tensor) -> None:
         counts = torch.bincount(target, minlength=len(self.model.log_prior)).double() + 1.0
         self.model.log_prior.copy_((counts / counts.sum()).log())
+
+
+def new_aligner(setup: Setup, cuts: CutSet) -> Aligner:
+    """An aligner of the recipe's configuration that is not trained.
+
+    Args:
+        setup: of a system; its settings play no part.
+        cuts: some cuts with features; their dimension counts.
+    """
+    config = setup.config
+    num_features = UnitDataset(setup.table).features(cuts[0]).shape[1]
+    return Aligner(num_features, len(setup.table), config.silence, config.align, setup.device)
+
+
+def load_aligner(setup: Setup, cuts: CutSet) -> Aligner:
+    """The forced aligner of the experiment that a system is of.
+
+    Args:
+        setup: of the system; the aligner's folder ``fa`` is that of ``setup`` or beside it.
+        cuts: some cuts with features; their dimension counts.
+
+    Raises:
+        ValueError: it has not been trained, or with another configuration; names the file.
+    """
+    aligner = new_aligner(setup, cuts)
+    aligner.load(setup.folder.parent / "fa" / "model.safetensors")
+    return aligner
 
 
 def _items(cut: Cut, spans: Sequence[UnitSpan], table: UnitTable) -> list[AlignmentItem]:

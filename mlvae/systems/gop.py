@@ -32,7 +32,7 @@ unit, whichever fits better; a unit that it does not have is right.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -42,72 +42,14 @@ from lhotse.cut import Cut
 from lhotse.supervision import AlignmentItem
 
 from mlvae.bounds import Settings
-from mlvae.data.dataset import (
-    NETWORK_MARGIN,
-    Section,
-    UnitDataset,
-    make_sampler,
-    section_features,
-    sections,
-)
+from mlvae.data.dataset import make_sampler
 from mlvae.data.units import canonical_units
-from mlvae.systems.align import Aligner
+from mlvae.systems.align import load_aligner
 from mlvae.systems.base import Setup
 from mlvae.systems.ml_vae import load_ml_vae
-from mlvae.tiers import has_tier, tier, units_of_words, with_tiers, word_spans
-from mlvae.train.goodness import compare_units, mean_log_probs, unit_log_probs
+from mlvae.tiers import tier, units_of_words, with_tiers, word_spans
+from mlvae.train.goodness import UnitModel, model_of_estimator
 from mlvae.train.loop import Gathered, Passes
-from mlvae.train.stretches import groups
-from mlvae.train.targets import spans_of_tier, variant_spans
-
-
-@dataclass(frozen=True)
-class UnitModel:
-    """The acoustic model of a trained system.
-
-    Attributes:
-        log_probs: gives log posteriors of units, float (B, T, N), of features, float (B, T, F), of
-            which rows have these lengths, int64 (B,).
-        dataset: gives the features, and the units.
-        device: where it runs.
-    """
-
-    log_probs: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-    dataset: UnitDataset
-    device: torch.device
-
-    @torch.no_grad()
-    def of_cuts(self, cuts: CutSet, max_frames: int = 8000) -> Iterator[tuple[Cut, torch.Tensor]]:
-        """Log posteriors of each cut, in their order.
-
-        A long recording is read in sections with a margin, as everywhere.
-
-        Args:
-            cuts: with features.
-            max_frames: largest batch, in frames with padding.
-
-        Yields:
-            A cut, and float (T, N) on CPU.
-        """
-        by_id = {cut.id: cut for cut in cuts}
-        inner = [section for cut in cuts for section in sections(cut.id, cut.num_frames)]
-        found: list[torch.Tensor] = []
-        for some in groups(inner, max_frames):
-            seen = [_with_margin(one, by_id[one.cut_id].num_frames) for one in some]
-            parts = [(by_id[one.cut_id], one) for one in seen]
-            features, lengths = section_features(self.dataset, parts)
-            rows = self.log_probs(features.to(self.device), lengths.to(self.device)).cpu()
-            for row, own, outer in zip(rows, some, seen):
-                found.append(row[own.begin - outer.begin : own.end - outer.begin])
-                if own.end == by_id[own.cut_id].num_frames:
-                    yield by_id[own.cut_id], torch.cat(found)
-                    found = []
-
-
-def _with_margin(section: Section, num_frames: int) -> Section:
-    """A section and what networks see beyond it."""
-    begin = max(section.begin - NETWORK_MARGIN, 0)
-    return section._replace(begin=begin, end=min(section.end + NETWORK_MARGIN, num_frames))
 
 
 @dataclass
@@ -165,20 +107,10 @@ class Gop:
     def _answer(self, cut: Cut, log_probs: torch.Tensor) -> tuple[list[float], list[str]]:
         """The score of each unit, and what was perceived."""
         table = self.model.dataset.table
-        units = table.ids(canonical_units(cut), cut.id)
-        spans = spans_of_tier(cut, "fa", units)
-        lasting = [item.duration > 0 for item in tier(cut, "fa")]
-        starts = torch.tensor([span.start for span in spans])
-        ends = torch.tensor([s.end if lasts else s.start for s, lasts in zip(spans, lasting)])
-        mean, expected = mean_log_probs(log_probs, starts, ends), torch.tensor(units)
-        if has_tier(cut, "fa_variant"):
-            sounds = {span.start: span.unit for span in variant_spans(cut, "fa", table)}
-            other = torch.tensor([sounds.get(span.start, span.unit) for span in spans])
-            better = mean.gather(1, other[:, None]) > mean.gather(1, expected[:, None])
-            expected = torch.where(better.squeeze(1), other, expected)
-        gop, ratio, best_other = compare_units(mean, expected)
+        gop, ratio, best_other = self.model.goodness(cut, log_probs)
         wrong = -gop.expm1() if self.score == "posterior" else (-ratio).sigmoid()
-        perceived = torch.where(ratio < 0, best_other, torch.tensor(units))
+        units = torch.tensor(table.ids(canonical_units(cut), cut.id))
+        perceived = torch.where(ratio < 0, best_other, units)
         return wrong.nan_to_num(0.0).clamp(0.0, 1.0).tolist(), table.units(perceived.tolist())
 
 
@@ -222,28 +154,13 @@ def load_gop(setup: Setup, cuts: CutSet) -> Gop:
 
 
 def _model_of_aligner(setup: Setup, cuts: CutSet) -> UnitModel:
-    """The narrow model of forced alignment, which reads features without deltas."""
-    config, dataset = setup.config, UnitDataset(setup.table)
-    num_features, num_units = dataset.features(cuts[0]).shape[1], len(setup.table)
-    aligner = Aligner(num_features, num_units, config.silence, config.align, setup.device)
-    aligner.load(setup.folder / "model.safetensors")
-    network, states = aligner.model.eval(), config.align.model.states_per_unit
-
-    def log_probs(features: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        return unit_log_probs(network(features), num_units, states)
-
-    return UnitModel(log_probs, dataset, setup.device)
+    """The narrow model of forced alignment."""
+    return load_aligner(setup, cuts).unit_model(setup.table)
 
 
 def _model_of_ml_vae(setup: Setup, cuts: CutSet) -> UnitModel:
     """The phoneme estimator."""
-    network = load_ml_vae(setup, cuts).model.eval()
-
-    def log_probs(features: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        found = network.estimator(network.scale(features), lengths)
-        return unit_log_probs(found, network.num_units, network.states_per_unit)
-
-    return UnitModel(log_probs, setup.dataset, setup.device)
+    return model_of_estimator(load_ml_vae(setup, cuts).model, setup.dataset, setup.device)
 
 
 #: How the acoustic model is read of a system of a kind.

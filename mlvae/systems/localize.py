@@ -39,6 +39,7 @@ from mlvae.data.units import UnitTable, canonical_units
 from mlvae.fsa import MAX_CELLS, UnitSpan
 from mlvae.nn import MlVae
 from mlvae.systems.align import Aligner
+from mlvae.systems.judge import Judge, Verdict
 from mlvae.tiers import (
     DELETED,
     UNIT_TIERS,
@@ -60,7 +61,7 @@ from mlvae.train.pronunciations import (
     variant_differs,
 )
 from mlvae.train.settings import Decoding
-from mlvae.train.stretches import Wanted
+from mlvae.train.stretches import Answer, Wanted
 from mlvae.train.targets import items_of_spans
 
 
@@ -75,10 +76,13 @@ def localize(
     max_frames: int = 8000,
     passes: Passes | None = None,
     max_cells: int = MAX_CELLS,
+    judge: Judge | None = None,
 ) -> tuple[CutSet, list[str]]:
     """Add the tiers that the head of this module lists.
 
-    What was perceived differs from the canonical unit where the best path says "mispronounced".
+    What was perceived differs from the canonical unit where the best path says "mispronounced". A
+    judge decides by its P(mispronounced), above one half; the path is then the best one on which
+    these units are mispronounced or deleted and no others.
 
     Args:
         model: trained.
@@ -93,6 +97,8 @@ def localize(
         passes: what an earlier run has done; None: nothing.
         max_cells: largest search, in cells (arcs x frames); a cut that is larger is searched in
             stretches, see :mod:`mlvae.train.stretches`.
+        judge: says how likely units are mispronounced; cuts then need the tier ``fa``. None: what
+            the lattice says.
 
     Returns:
         The cuts with the tiers, in their order, and the ids of those too short for their units (or,
@@ -103,39 +109,45 @@ def localize(
     """
     table = dataset.table
     words = {cut.id: units_of_words(cut) for cut in cuts}
-    by_id = {cut.id: cut for cut in cuts}
     passes = passes or Passes()
-    # By cut its tiers, P(mispronounced) of its words, and the canonical unit of each sound.
-    answers = Gathered({})
     compiler = search_compiler(model, topology, decoding)
     search = EStep(compiler, cuts, dataset, max_frames, max_cells=max_cells)
-    wanted = Wanted(posteriors=True, words=True)
+    # By cut its tiers, P(mispronounced) of its words, and the canonical unit of each sound.
+    answers = Gathered({})
+    wanted = Wanted(posteriors=True, words=judge is None)
     left = search.left(passes, answers, "localize")
+    by_id = {cut.id: cut for cut in cuts}
     for name, answer in search.answers(model, decoding, device, wanted, batches=left):
-        spans, unit = answer.spans, answer.posteriors
-        if not spans:
-            continue
-        cut, wrong, deleted = by_id[name], unit.mispronounced + unit.deleted, unit.deleted
-        sounds = None
-        places = positions_of_slots(cut, table)
-        if places is not None:
-            units_of_cut = table.ids(canonical_units(cut), cut.id)
-            if variant_differs(spans, places, units_of_cut):
-                cut = _with_variant(cut, spans, table)
-                sounds = _units_of_sounds(spans, places)
-            spans = canonical_spans(spans, places, units_of_cut)
-            wrong, deleted = (by_position(p, places, len(spans)) for p in (wrong, deleted))
-        # A sum over many paths may exceed 1 in the last digits.
-        wrong, deleted = wrong.clamp(max=1.0), deleted.clamp(max=1.0)
-        cut = _with_units(cut, spans, wrong, deleted if answer.can_skip else None, table)
-        tiers = {t: tier(cut, t) for t in (*UNIT_TIERS, VARIANT) if has_tier(cut, t)}
-        of_words = (wrong if answer.words is None else answer.words).tolist()
-        answers.value[name] = tiers, of_words, sounds
-    found = []
-    for cut in (cut for cut in cuts if cut.id in answers.value):
+        if answer.spans:
+            answers.value[name] = _answer(by_id[name], answer, table)
+    found = [cut for cut in cuts if cut.id in answers.value]
+    if judge is not None:
+        decided, spoken = _judged(judge, found, answers.value)
+        again = CutSet.from_cuts(cut for cut in found if cut.id in decided)
+        if len(again):
+            paths = Gathered({})
+            search = EStep(
+                compiler, again, dataset, max_frames, max_cells=max_cells, mispronounced=decided
+            )
+            left = search.left(passes, paths, "localize what was decided otherwise")
+            for name, answer in search.answers(model, decoding, device, Wanted(), batches=left):
+                if answer.spans:
+                    paths.value[name] = _answer(by_id[name], answer, table)
+            for cut in again:
+                tiers, _, sounds = paths.value.get(cut.id, answers.value[cut.id])
+                answers.value[cut.id] = tiers, answers.value[cut.id][1], sounds
+        for cut in found:
+            tiers, _, sounds = answers.value[cut.id]
+            verdict, deleted = spoken[cut.id]
+            scored = _scored(tiers, verdict.mispronounced.tolist(), deleted)
+            of_words = verdict.mispronounced if verdict.words is None else verdict.words
+            answers.value[cut.id] = scored, of_words.tolist(), sounds
+    cuts_found = []
+    for cut in found:
         tiers = answers.value[cut.id][0]
         items = {t: [AlignmentItem(*item) for item in tiers[t]] for t in tiers}
-        found.append(with_tiers(cut, items))
+        cuts_found.append(with_tiers(cut, items))
+    found = cuts_found
     if boundary_aligner is not None:
         sounds = {cut.id: answers.value[cut.id][2] for cut in found}
         found = refine_boundaries(found, dataset.table, boundary_aligner, sounds, passes)
@@ -144,6 +156,90 @@ def localize(
         for cut in found
     ]
     return CutSet.from_cuts(found), [cut.id for cut in cuts if cut.id not in answers.value]
+
+
+def _answer(cut: Cut, answer: Answer, table: UnitTable) -> tuple[dict, list[float], list | None]:
+    """Tiers of a cut, P(mispronounced) of its words, and the canonical unit of each sound.
+
+    Where no posteriors were asked for, scores are 0 for right and 1 for wrong, as on the path.
+    """
+    spans, sounds = answer.spans, None
+    places = positions_of_slots(cut, table)
+    units_of_cut = table.ids(canonical_units(cut), cut.id)
+    if places is not None:
+        if variant_differs(spans, places, units_of_cut):
+            cut = _with_variant(cut, spans, table)
+            sounds = _units_of_sounds(spans, places)
+        spans = canonical_spans(spans, places, units_of_cut)
+    if answer.posteriors is None:
+        units = [span for span in spans if span.kind == "unit"]
+        wrong = torch.tensor([float(span.mispronounced or is_deleted(span)) for span in units])
+        deleted = torch.tensor([float(is_deleted(span)) for span in units])
+    else:
+        unit = answer.posteriors
+        wrong, deleted = unit.mispronounced + unit.deleted, unit.deleted
+        if places is not None:
+            wrong, deleted = (by_position(p, places, len(units_of_cut)) for p in (wrong, deleted))
+    # A sum over many paths may exceed 1 in the last digits.
+    wrong, deleted = wrong.clamp(max=1.0), deleted.clamp(max=1.0)
+    cut = _with_units(cut, spans, wrong, deleted if answer.can_skip else None, table)
+    tiers = {t: tier(cut, t) for t in (*UNIT_TIERS, VARIANT) if has_tier(cut, t)}
+    return tiers, (wrong if answer.words is None else answer.words).tolist(), sounds
+
+
+def _judged(
+    judge: Judge, cuts: Sequence[Cut], answers: Mapping[str, tuple]
+) -> tuple[dict[str, list[bool | None]], dict[str, tuple[Verdict, list[float] | None]]]:
+    """Ask a judge.
+
+    Returns:
+        Decisions by slot on the cuts whose best path says otherwise; and of all cuts the verdict
+        and P(deleted) of each unit, None where nothing can be deleted.
+    """
+    wrong = {cut.id: torch.tensor([i[3] for i in answers[cut.id][0]["mlvae"]]) for cut in cuts}
+    verdicts = judge.judge(cuts, wrong)
+    decided: dict[str, list[bool | None]] = {}
+    spoken: dict[str, tuple[Verdict, list[float] | None]] = {}
+    for cut in cuts:
+        tiers, verdict = answers[cut.id][0], verdicts[cut.id]
+        of_units = (verdict.mispronounced > 0.5).tolist()
+        flags = [a[0] != b[0] for a, b in zip(tiers["mlvae"], tiers["mlvae_perceived"])]
+        if flags != of_units:
+            places = positions_of_slots(cut, judge.table) or range(len(of_units))
+            decided[cut.id] = [None if place < 0 else of_units[place] for place in places]
+        deleted = None
+        if "mlvae_deleted" in tiers:
+            deleted = [
+                probability * min(item[3] / max(float(whole), 1e-12), 1.0)
+                for probability, item, whole in zip(
+                    verdict.mispronounced.tolist(), tiers["mlvae_deleted"], wrong[cut.id]
+                )
+            ]
+        spoken[cut.id] = verdict, deleted
+    return decided, spoken
+
+
+def _scored(tiers: dict, wrong: Sequence[float], deleted: Sequence[float] | None) -> dict:
+    """Tiers of a path with other scores; what was perceived agrees with the decision.
+
+    Of a unit that must be mispronounced although no path says as what, it is not known what.
+    """
+    scored = dict(tiers)
+    scored["mlvae"] = [(*item[:3], p) for item, p in zip(tiers["mlvae"], wrong)]
+    scored["mlvae_perceived"] = [
+        (_decided_symbol(unit[0], item[0], p > 0.5), *item[1:3], p)
+        for unit, item, p in zip(tiers["mlvae"], tiers["mlvae_perceived"], wrong)
+    ]
+    if deleted is not None:
+        items = tiers["mlvae_deleted"]
+        scored["mlvae_deleted"] = [(*item[:3], p) for item, p in zip(items, deleted)]
+    return scored
+
+
+def _decided_symbol(canonical: str, perceived: str, wrong: bool) -> str:
+    if wrong:
+        return UNKNOWN if perceived == canonical else perceived
+    return canonical
 
 
 def _with_variant(cut: Cut, spans: Sequence[UnitSpan], table: UnitTable) -> Cut:

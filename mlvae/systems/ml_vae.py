@@ -16,12 +16,21 @@ from mlvae.made import remove_made
 from mlvae.nn import MlVae, MlVaeConfig
 from mlvae.plausibility import edge_warnings
 from mlvae.stage import log
-from mlvae.systems.align import Aligner
+from mlvae.systems.align import Aligner, load_aligner, new_aligner
 from mlvae.systems.base import Setup
+from mlvae.systems.judge import (
+    JUDGE,
+    Judge,
+    JudgeConfig,
+    fit_judge,
+    judge_report,
+    load_judge,
+)
 from mlvae.systems.localize import localize
 from mlvae.tiers import with_units
 from mlvae.train import Decoding, EStep, TrainConfig, Trainer, distributed
 from mlvae.train.estep import search_compiler
+from mlvae.train.goodness import model_of_estimator
 from mlvae.train.loop import Passes, keep_passes, load_model, save_model, weights_digest
 from mlvae.train.selection import choose_scale
 from mlvae.train.settings import CalibrationConfig
@@ -35,6 +44,9 @@ class MlVaeSettings(Settings):
         model: sizes of the networks.
         train: training, and the acceptor that is searched.
         calibration: how the acoustic scale is chosen after training.
+        judged: whether P(mispronounced) and what is flagged are a judge's, see
+            :mod:`mlvae.systems.judge`; otherwise they are those of the acceptor, as in the paper.
+        judge: how it is fitted.
         boundaries: whose boundaries units get: the best ``path``'s, or those of an ``aligner``, a
             narrow model that aligns what was perceived once more.
     """
@@ -42,6 +54,8 @@ class MlVaeSettings(Settings):
     model: MlVaeConfig = field(default_factory=MlVaeConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
+    judged: bool = False
+    judge: JudgeConfig = field(default_factory=JudgeConfig)
     boundaries: Literal["path", "aligner"] = "path"
 
 
@@ -54,6 +68,7 @@ class TrainedMlVae:
         topology: the acceptor that is searched.
         decoding: how posteriors become scores.
         boundary_aligner: aligns what was perceived; None where it is not aligned once more.
+        judge: says how likely units are mispronounced; None: what the lattice says.
         dataset: gives features and units.
         device: where to run.
     """
@@ -62,6 +77,7 @@ class TrainedMlVae:
     topology: str
     decoding: Decoding
     boundary_aligner: Aligner | None
+    judge: Judge | None
     dataset: UnitDataset
     device: torch.device
 
@@ -76,6 +92,7 @@ class TrainedMlVae:
             topology=self.topology,
             boundary_aligner=self.boundary_aligner,
             passes=passes,
+            judge=self.judge,
         )
 
 
@@ -151,7 +168,7 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
     training["acoustic_scale"] = decoding.acoustic_scale
     if settings.boundaries == "aligner":
         system = TrainedMlVae(
-            model.to(device), settings.train.topology, decoding, None, dataset, device
+            model.to(device), settings.train.topology, decoding, None, None, dataset, device
         )
         checkpoint = folder / "boundaries-checkpoint.safetensors"
         found = train_boundary_aligner(system, setup, train_cuts, keeper.state.passes, checkpoint)
@@ -159,6 +176,21 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
         remove_made(checkpoint)
         training["num_params"] += found["num_params"]
         training["training_seconds"] += found["training_seconds"]
+    if settings.judged:
+        judge = fit_judge(
+            model.to(device),
+            valid_cuts,
+            dataset,
+            settings.train.topology,
+            decoding,
+            load_aligner(setup, train_cuts),
+            settings.judge,
+            device,
+            seed,
+        )
+        judge.save(folder / JUDGE)
+        training["judge"] = judge_report(judge, settings.judge)
+        log(f"{name}: {100 * judge.rates.mean:.1f} % of held-out units mispronounced, it seems")
     keeper.remove()
     return training
 
@@ -212,8 +244,7 @@ def train_boundary_aligner(
             "nothing to train the boundary aligner on"
         )
     plain = UnitDataset(dataset.table)
-    num_features = plain.features(cuts[0]).shape[1]
-    aligner = Aligner(num_features, len(dataset.table), config.silence, config.align, device)
+    aligner = new_aligner(setup, cuts)
     training = aligner.train(long_enough, plain, setup.seed, checkpoint)
     return {
         "aligner": aligner,
@@ -232,17 +263,21 @@ def load_ml_vae(setup: Setup, cuts: CutSet) -> TrainedMlVae:
     Raises:
         ValueError: it has not been trained, or with another configuration; names the file.
     """
-    settings, config, device = setup.settings, setup.config, setup.device
+    settings, device = setup.settings, setup.device
     model = new_model(setup, cuts)
     metadata = load_model(setup.folder / "model.safetensors", model)
     decoding = Decoding(**metadata.get("decoding", asdict(settings.train.decoding)))
     aligner = None
     if settings.boundaries == "aligner":
-        num_features = UnitDataset(setup.table).features(cuts[0]).shape[1]
-        aligner = Aligner(num_features, len(setup.table), config.silence, config.align, device)
+        aligner = new_aligner(setup, cuts)
         aligner.load(setup.folder / "boundaries.safetensors")
+    judge = None
+    if settings.judged:
+        estimator = model_of_estimator(model.to(device), setup.dataset, device)
+        models = estimator, load_aligner(setup, cuts).unit_model(setup.table)
+        judge = load_judge(setup.folder / JUDGE, models, setup.table)
     return TrainedMlVae(
-        model.to(device), settings.train.topology, decoding, aligner, setup.dataset, device
+        model.to(device), settings.train.topology, decoding, aligner, judge, setup.dataset, device
     )
 
 

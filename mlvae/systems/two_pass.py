@@ -23,7 +23,7 @@ from mlvae.data.units import canonical_units
 from mlvae.device import num_parameters
 from mlvae.fsa import Emissions, best_path, unit_loop
 from mlvae.stage import log
-from mlvae.systems.align import Aligner
+from mlvae.systems.align import Aligner, new_aligner
 from mlvae.systems.base import Setup
 from mlvae.tiers import DELETED, tier, with_tiers, with_units
 from mlvae.train.loop import (
@@ -265,11 +265,9 @@ def load_two_pass(setup: Setup, cuts: CutSet) -> TwoPassFa:
 
 def _read(setup: Setup, cuts: CutSet, path: Path) -> TwoPassFa:
     """The recogniser with the weights of a file, and an insertion score of 0."""
-    dataset, config = UnitDataset(setup.table), setup.config
-    num_features = dataset.features(cuts[0]).shape[1]
-    aligner = Aligner(num_features, len(setup.table), config.silence, config.align, setup.device)
+    aligner = new_aligner(setup, cuts)
     aligner.load(path)
-    return TwoPassFa(aligner, 0.0, dataset)
+    return TwoPassFa(aligner, 0.0, UnitDataset(setup.table))
 
 
 def pair_units(canonical: Sequence[str], recognised: Sequence[str]) -> list[tuple[int | None, int]]:

@@ -1,45 +1,56 @@
 """What the acoustics say of each unit: several measures as one calibrated log-likelihood ratio.
 
 A unit is judged by more than one measure, as each hears something else: the log-odds of
-P(mispronounced) over all paths of the acceptor, and the goodness of pronunciation by the phoneme
-estimator and by the narrow model of forced alignment (:mod:`mlvae.train.goodness`). The deviation
-z of a measure from what is usual for the canonical unit, in standard deviations over all units,
-does not depend on how hard the unit is for a model.
+P(mispronounced) over all paths of the acceptor, and the goodness of pronunciation, mean log
+posterior and log ratio to the best other unit, by the phoneme estimator and by the narrow model of
+forced alignment (:mod:`mlvae.train.goodness`). The deviation z of a unit is the mean over measures
+of how far each is from what is usual for the canonical unit, in standard deviations over all units.
+
+Recordings and voices differ by more than mispronunciations: all sounds of a poor recording are
+somewhat off. Most of what the median unit of a speaker is off is therefore taken away
+(:data:`SPEAKER_PART`). How often a speaker errs is then heard from single units that stand out; see
+:mod:`mlvae.train.rates`.
 
 How much a deviation means is learned from held-out utterances in whose text units are replaced on
-purpose, so that their maker knows which are wrong. Half of the replacements are drawn evenly, half
-as speakers make them: the written unit is one for which the model takes the spoken one. With R(z)
-the odds of a replaced unit by logistic regression, less those of the replacement rate, R is the
-density of z over wrong units to that over all units. Of the latter a fraction r is wrong already,
-nobody knows which; taking its expected value, the likelihood ratio of wrong to right is ::
+purpose (:func:`replace_units`), so that their maker knows which are wrong. Let a log-likelihood
+ratio be linear, LR(z) = exp(bias + weight z), and a fraction r of the units that were left alone be
+wrong already, nobody knows which (learning from positive and unlabelled data: Elkan and Noto 2008).
+At a rate c of replacements ::
 
-    LR(z) = R (1 - r) / (1 - r R)
+    P(replaced | z) = c LR(z) / (c LR(z) + (1 - c) (1 - r + r LR(z)))
 
-(learning from positive and unlabelled data: Elkan and Noto 2008), where 1 - r R is held above
-:data:`LEAST_RIGHT`. A measure that knows nothing gets no weight, and a ratio of 1 everywhere.
+Bias, weight and r have the greatest likelihood, with a weak prior on r. Measures that know nothing
+get a ratio of 1 everywhere.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
-import torch
+from scipy.optimize import minimize
 
-#: Measures, each higher for what fits worse.
-MEASURES = ("graph", "estimator", "aligner")
-#: Units that the mean over all is worth in the mean of a unit.
-PRIOR_UNITS = 20.0
-#: Least 1 - r R, and so the least P(right) of any unit at the expected rate.
-LEAST_RIGHT = 0.03
-#: Weight of the squared coefficients of the logistic regression, in units.
+from mlvae.train.rates import UnitSequences
+
+#: How much of a speaker's median deviation is taken to be the recording and the voice.
+SPEAKER_PART = 0.75
+#: Units that the median over all speakers is worth in the median of one.
+SPEAKER_UNITS = 30.0
+#: Units that the mean over all units is worth in the mean of one.
+CENTRE_UNITS = 20.0
+#: Largest log-odds of P(mispronounced) as a measure.
+LARGEST_ODDS = 12.0
+#: A replaced unit is written as one of the units that this fraction is likeliest to be heard as.
+CONFUSABLE = 0.25
+#: Weight of the squared weight in the likelihood.
 RIDGE = 1.0
-#: Steps of Newton's method.
-STEPS = 30
-#: Largest log-odds of a measure.
-LARGEST = 12.0
+#: Units that the prior of r is worth.
+RATE_UNITS = 10.0
+#: Rates r that are tried.
+RATES = np.exp(np.linspace(math.log(0.003), math.log(0.6), 30))
 
 
 @dataclass(frozen=True)
@@ -48,14 +59,16 @@ class Evidence:
 
     Attributes:
         centres: by measure and canonical unit (M, N) what is usual.
-        deviations: standard deviations, (M,).
+        deviations: standard deviations of the M measures.
+        median: of all units' mean deviations.
         weight: of the mean deviation.
-        bias: log-odds where nothing deviates, less those of the replacement rate.
-        rate: r, expected rate of wrong units.
+        bias: log-likelihood ratio where nothing deviates.
+        rate: r, fraction of units that seem to be wrong already.
     """
 
     centres: tuple[tuple[float, ...], ...]
     deviations: tuple[float, ...]
+    median: float
     weight: float
     bias: float
     rate: float
@@ -70,24 +83,157 @@ class Evidence:
         centres = tuple(tuple(row) for row in content["centres"])
         return cls(**{**content, "centres": centres, "deviations": tuple(content["deviations"])})
 
-    def log_ratio(self, measures: np.ndarray, units: np.ndarray) -> np.ndarray:
+    def log_ratio(self, measures: np.ndarray, sequences: UnitSequences) -> np.ndarray:
         """Log-likelihood ratios of n units.
 
         Args:
             measures: float64 (n, M), NaN for what says nothing of a unit.
-            units: int64 (n,), canonical units.
+            sequences: the units, and who speaks them.
 
         Returns:
             float64 (n,), log p(measures | mispronounced) - log p(measures | right).
         """
-        mean = mean_deviation(measures, units, np.array(self.centres), np.array(self.deviations))
-        ratio = np.exp(np.minimum(self.weight * mean + self.bias, 50.0))
-        right = np.maximum(1 - self.rate * ratio, LEAST_RIGHT)
-        return np.log(ratio * (1 - self.rate) / right)
+        centres, deviations = np.array(self.centres), np.array(self.deviations)
+        mean = _mean_deviation(measures, sequences.unit, centres, deviations)
+        return self.bias + self.weight * _centred(mean, sequences.speaker, self.median)
 
 
-def mean_deviation(
+def fit_evidence(
+    measures: np.ndarray,
+    sequences: UnitSequences,
+    corrupted_measures: np.ndarray,
+    corrupted: UnitSequences,
+    replaced: np.ndarray,
+    num_units: int,
+    expected_rate: float,
+) -> Evidence:
+    """Learn what is usual from held-out units, and what a deviation means from replaced ones.
+
+    Args:
+        measures: float64 (n, M), of the utterances under their own text.
+        sequences: of these n units.
+        corrupted_measures: float64 (m, M), under a text in which units are replaced.
+        corrupted: of these m units; ``unit`` is the one that is written.
+        replaced: bool (m,), which units are replaced.
+        num_units: N, different units.
+        expected_rate: prior mean of r.
+
+    Raises:
+        ValueError: no unit was replaced, or all were.
+    """
+    if not replaced.any() or replaced.all():
+        raise ValueError("no unit of the held-out part can be replaced: nothing to learn from")
+    centres = _centres(measures, sequences.unit, num_units)
+    deviations = np.nanstd(measures - centres.T[sequences.unit], axis=0)
+    deviations = np.where(deviations > 0, deviations, 1.0)
+    mean = _mean_deviation(measures, sequences.unit, centres, deviations)
+    median = float(np.median(mean))
+    z = _mean_deviation(corrupted_measures, corrupted.unit, centres, deviations)
+    z = _centred(z, corrupted.speaker, median)
+    bias, weight, rate = fit_ratio(z, replaced, expected_rate)
+    return Evidence(
+        tuple(map(tuple, centres.tolist())), tuple(deviations.tolist()), median, weight, bias, rate
+    )
+
+
+def fit_ratio(
+    deviation: np.ndarray, replaced: np.ndarray, expected_rate: float
+) -> tuple[float, float, float]:
+    """Fit a log-likelihood ratio that is linear in a deviation; see the head of this module.
+
+    Args:
+        deviation: float64 (m,), z.
+        replaced: bool (m,), some and not all.
+        expected_rate: prior mean of r, the fraction of the others that is wrong, too.
+
+    Returns:
+        Bias, weight and r.
+    """
+    odds = math.log(replaced.mean() / (1 - replaced.mean()))
+    best, start = (math.inf, 0.0, 0.0, 0.0), np.array([-1.0, 1.0])
+    for rate in RATES:
+        log_rate, log_right = math.log(rate), math.log1p(-rate)
+
+        def loss(
+            found: np.ndarray, log_rate: float = log_rate, log_right: float = log_right
+        ) -> tuple[float, np.ndarray]:
+            ratio = np.clip(found[0] + found[1] * deviation, -50, 50)
+            others = np.logaddexp(log_right, log_rate + ratio)
+            logit = odds + ratio - others
+            total = np.logaddexp(0, np.where(replaced, -logit, logit)).sum()
+            slope = (1 / (1 + np.exp(-logit)) - replaced) * (1 - np.exp(log_rate + ratio - others))
+            gradient = np.array([slope.sum(), slope @ deviation + RIDGE * found[1]])
+            return total + RIDGE / 2 * found[1] ** 2, gradient
+
+        fitted = minimize(loss, start, jac=True, method="L-BFGS-B")
+        start = fitted.x
+        prior = expected_rate * log_rate + (1 - expected_rate) * log_right
+        best = min(best, (fitted.fun - RATE_UNITS * prior, *map(float, (*fitted.x, rate))))
+    return best[1:]
+
+
+def _centres(measures: np.ndarray, units: np.ndarray, num_units: int) -> np.ndarray:
+    """Mean of each measure by unit, float64 (M, N), drawn towards that of all units."""
+    known = ~np.isnan(measures)
+    values = np.where(known, measures, 0.0)
+    overall = values.sum(0) / np.maximum(known.sum(0), 1)
+    rows = [
+        (np.bincount(units, column, num_units) + CENTRE_UNITS * mean)
+        / (np.bincount(units, there, num_units) + CENTRE_UNITS)
+        for column, there, mean in zip(values.T, known.T, overall)
+    ]
+    return np.array(rows)
+
+
+def _mean_deviation(
     measures: np.ndarray, units: np.ndarray, centres: np.ndarray, deviations: np.ndarray
 ) -> np.ndarray:
-    """Mean over measures of their deviations from the usual, 0 for those that say nothing."""
+    """Mean over measures of how far each is from the usual, (n,); 0 for what says nothing."""
     return np.nan_to_num((measures - centres.T[units]) / deviations).mean(1)
+
+
+def _centred(deviation: np.ndarray, speakers: np.ndarray, median: float) -> np.ndarray:
+    """Deviations less the part of their speaker's median that is put down to the recording."""
+    order = np.argsort(speakers, kind="stable")
+    bounds = np.flatnonzero(np.diff(speakers[order], prepend=-1, append=-1))
+    centred = deviation.copy()
+    for begin, end in zip(bounds[:-1], bounds[1:]):
+        own = order[begin:end]
+        trust = len(own) / (len(own) + SPEAKER_UNITS)
+        centred[own] -= SPEAKER_PART * trust * (np.median(deviation[own]) - median)
+    return centred
+
+
+def replace_units(
+    units: Mapping[str, Sequence[int]], log_confusion: np.ndarray, rate: float, seed: int
+) -> tuple[dict[str, list[int]], dict[str, list[bool]]]:
+    """Replace some canonical units by units that the spoken one may be taken for.
+
+    A speaker says d for a written dh: what is written is a unit that is often heard as the one that
+    is spoken. Units evenly drawn would be too easy to tell, and make every deviation look small.
+
+    Args:
+        units: canonical units by cut id.
+        log_confusion: float (N, N), log p(heard | canonical, not heard as canonical).
+        rate: probability that a unit is replaced, where another may be heard as it.
+        seed: of the draw; the result depends on it, the ids, the units and the table alone.
+
+    Returns:
+        The corrupted sequences, and by cut which units were replaced.
+    """
+    count = max(1, round(CONFUSABLE * (len(log_confusion) - 1)))
+    heard = np.argsort(-log_confusion, axis=1, kind="stable")[:, :count]
+    written: list[list[int]] = [[] for _ in log_confusion]
+    for unit, likeliest in enumerate(heard):
+        for other in likeliest:
+            if other != unit:
+                written[other].append(unit)
+    corrupted, replaced = {}, {}
+    for name, sequence in units.items():
+        draw = random.Random(f"{seed} {name}")
+        marks = [draw.random() < rate and bool(written[unit]) for unit in sequence]
+        corrupted[name] = [
+            draw.choice(written[unit]) if mark else unit for unit, mark in zip(sequence, marks)
+        ]
+        replaced[name] = marks
+    return corrupted, replaced

@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
+from lhotse import CutSet
+from lhotse.cut import Cut
+
+from mlvae.data.dataset import (
+    NETWORK_MARGIN,
+    Section,
+    UnitDataset,
+    section_features,
+    sections,
+)
+from mlvae.data.units import canonical_units
+from mlvae.nn import MlVae
+from mlvae.tiers import has_tier, tier
+from mlvae.train.stretches import groups
+from mlvae.train.targets import spans_of_tier, variant_spans
 
 #: A log posterior below this one counts as this one, as that of 0 would.
 LOG_ZERO = -1e4
@@ -92,3 +109,90 @@ def unit_log_probs(
     """
     states = log_probs[..., : num_units * states_per_unit]
     return states.unflatten(-1, (num_units, states_per_unit)).logsumexp(-1)
+
+
+@dataclass(frozen=True)
+class UnitModel:
+    """The acoustic model of a trained system.
+
+    Attributes:
+        log_probs: gives log posteriors of units, float (B, T, N), of features, float (B, T, F), of
+            which rows have these lengths, int64 (B,).
+        dataset: gives the features, and the units.
+        device: where it runs.
+    """
+
+    log_probs: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    dataset: UnitDataset
+    device: torch.device
+
+    @torch.no_grad()
+    def of_cuts(self, cuts: CutSet, max_frames: int = 8000) -> Iterator[tuple[Cut, torch.Tensor]]:
+        """Log posteriors of each cut, in their order.
+
+        A long recording is read in sections with a margin, as everywhere.
+
+        Args:
+            cuts: with features.
+            max_frames: largest batch, in frames with padding.
+
+        Yields:
+            A cut, and float (T, N) on CPU.
+        """
+        by_id = {cut.id: cut for cut in cuts}
+        inner = [section for cut in cuts for section in sections(cut.id, cut.num_frames)]
+        found: list[torch.Tensor] = []
+        for some in groups(inner, max_frames):
+            seen = [_with_margin(one, by_id[one.cut_id].num_frames) for one in some]
+            parts = [(by_id[one.cut_id], one) for one in seen]
+            features, lengths = section_features(self.dataset, parts)
+            rows = self.log_probs(features.to(self.device), lengths.to(self.device)).cpu()
+            for row, own, outer in zip(rows, some, seen):
+                found.append(row[own.begin - outer.begin : own.end - outer.begin])
+                if own.end == by_id[own.cut_id].num_frames:
+                    yield by_id[own.cut_id], torch.cat(found)
+                    found = []
+
+    def goodness(self, cut: Cut, log_probs: torch.Tensor) -> Goodness:
+        """Goodness of the L canonical units of a cut on the spans of its tier ``fa``.
+
+        Where forced alignment found another correct pronunciation, a unit may be what that has in
+        its place, or the canonical unit, whichever fits better.
+
+        Args:
+            cut: with canonical units and the tier ``fa``.
+            log_probs: float (T, N), what :meth:`of_cuts` gives.
+
+        Raises:
+            ValueError: the cut has no tier ``fa``; names the cut.
+        """
+        table = self.dataset.table
+        units = table.ids(canonical_units(cut), cut.id)
+        spans = spans_of_tier(cut, "fa", units)
+        lasting = [item.duration > 0 for item in tier(cut, "fa")]
+        starts = torch.tensor([span.start for span in spans])
+        ends = torch.tensor([s.end if lasts else s.start for s, lasts in zip(spans, lasting)])
+        mean, expected = mean_log_probs(log_probs, starts, ends), torch.tensor(units)
+        if has_tier(cut, "fa_variant"):
+            sounds = {span.start: span.unit for span in variant_spans(cut, "fa", table)}
+            other = torch.tensor([sounds.get(span.start, span.unit) for span in spans])
+            better = mean.gather(1, other[:, None]) > mean.gather(1, expected[:, None])
+            expected = torch.where(better.squeeze(1), other, expected)
+        return compare_units(mean, expected)
+
+
+def _with_margin(section: Section, num_frames: int) -> Section:
+    """A section and what networks see beyond it."""
+    begin = max(section.begin - NETWORK_MARGIN, 0)
+    return section._replace(begin=begin, end=min(section.end + NETWORK_MARGIN, num_frames))
+
+
+def model_of_estimator(network: MlVae, dataset: UnitDataset, device: torch.device) -> UnitModel:
+    """The phoneme estimator of an ML-VAE."""
+
+    def log_probs(features: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        network.eval()
+        found = network.estimator(network.scale(features), lengths)
+        return unit_log_probs(found, network.num_units, network.states_per_unit)
+
+    return UnitModel(log_probs, dataset, device)

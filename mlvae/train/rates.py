@@ -22,7 +22,7 @@ Whatever is estimated from a system's own answers can feed on itself. Three thin
 
 The chain is fitted by expectation maximisation: the forward-backward algorithm gives P(y_i) and
 P(y_{i-1}, y_i), and penalised Newton steps the rest. Rate, couplings and effects of units are
-fitted to the training part and kept; the effect of a speaker is fitted to whatever recordings of
+fitted to held-out recordings and kept; the effect of a speaker is fitted to whatever recordings of
 the speaker are localised together, in the extreme to one.
 """
 
@@ -51,15 +51,15 @@ class RatesConfig(Settings):
 
     Attributes:
         expected: rate of mispronounced units to begin with.
-        strength: how many units that is worth beside those of the training part.
+        strength: how many units that is worth beside those that the chain is fitted to.
         unit_std: standard deviation of the effects of units, in log-odds.
         speaker_std: the same of speakers.
     """
 
     expected: Rate = 0.05
-    strength: Positive = 1000.0
-    unit_std: Positive = 0.3
-    speaker_std: Positive = 1.0
+    strength: Positive = 100.0
+    unit_std: Positive = 0.2
+    speaker_std: Positive = 0.5
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class Rates:
 def fit_rates(
     sequences: UnitSequences, log_ratio: np.ndarray, num_units: int, config: RatesConfig
 ) -> Rates:
-    """Fit a chain to the units of a training part.
+    """Fit a chain to units of which none is known to be right or wrong.
 
     Args:
         sequences: n units.

@@ -1,0 +1,271 @@
+"""P(mispronounced) of a system: the acceptor's answer, goodness of pronunciation, and rates.
+
+The acceptor says where units lie and what may have been said in their place. How likely a unit is
+mispronounced, it knows badly: frames are no independent witnesses, its one rate fits no unit and no
+speaker, and whatever is estimated from its own answers feeds on itself. A judge brings it together
+with other measures (:mod:`mlvae.train.evidence`) and with how mispronunciations cluster
+(:mod:`mlvae.train.rates`). It is fitted after training, to held-out cuts: to units that are
+replaced on purpose, and to the units as they are for how often they are wrong, under a prior.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from lhotse import CutSet
+from lhotse.cut import Cut
+
+from mlvae.bounds import Count, Rate, Settings
+from mlvae.data.dataset import UnitDataset
+from mlvae.data.units import UnitTable, canonical_units
+from mlvae.made import atomic_path
+from mlvae.nn import MlVae
+from mlvae.systems.align import Aligner
+from mlvae.tiers import units_of_words, with_units
+from mlvae.train.confusion import acoustic_confusions
+from mlvae.train.estep import EStep, search_compiler
+from mlvae.train.evidence import LARGEST_ODDS, Evidence, fit_evidence, replace_units
+from mlvae.train.goodness import UnitModel, model_of_estimator
+from mlvae.train.loop import Passes
+from mlvae.train.pronunciations import by_position, positions_of_slots
+from mlvae.train.rates import Rates, RatesConfig, UnitSequences, fit_rates, unit_sequences
+from mlvae.train.settings import Decoding
+from mlvae.train.stretches import Wanted
+from mlvae.train.targets import spans_of_tier
+
+#: What a judge is kept in.
+JUDGE = "judge.json"
+
+
+@dataclass
+class JudgeConfig(Settings):
+    """How a judge is fitted.
+
+    Attributes:
+        rates: prior of how often units are mispronounced.
+        corruption_rate: fraction of units that are replaced on purpose.
+        max_cuts: held-out cuts that are used, in the order of their ids.
+    """
+
+    rates: RatesConfig = field(default_factory=RatesConfig)
+    corruption_rate: Rate = 0.1
+    max_cuts: Count = 1000
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a judge says of a cut; float64.
+
+    Attributes:
+        mispronounced: (L,), P(mispronounced or deleted) of each canonical unit.
+        words: (W,), P(any unit of the word is); None for a cut without words.
+    """
+
+    mispronounced: np.ndarray
+    words: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A fitted judge.
+
+    Attributes:
+        evidence: makes a log-likelihood ratio of measures.
+        rates: how often units are wrong.
+        models: acoustic models that are asked for goodness of pronunciation.
+        table: ids of the units.
+    """
+
+    evidence: Evidence
+    rates: Rates
+    models: tuple[UnitModel, ...]
+    table: UnitTable
+
+    def judge(self, cuts: Sequence[Cut], wrong: Mapping[str, torch.Tensor]) -> dict[str, Verdict]:
+        """Judge the units of cuts; those of one speaker tell of one another.
+
+        Args:
+            cuts: with features, canonical units and the tier ``fa``.
+            wrong: by cut id P(mispronounced or deleted) over all paths, (L,).
+        """
+        if not cuts:
+            return {}
+        sequences = sequences_of(cuts, self.table)
+        measures = measure(cuts, wrong, self.models)
+        found = self.rates.correctness(sequences, self.evidence.log_ratio(measures, sequences))
+        first = np.flatnonzero(sequences.first).tolist() + [len(sequences.unit)]
+        verdicts = {}
+        for cut, begin, end in zip(cuts, first[:-1], first[1:]):
+            mispronounced, words = found.mispronounced[begin:end], None
+            word_of = units_of_words(cut)
+            if word_of is not None:
+                right = found.stays_right[begin:end].copy()
+                starts = np.diff(np.array(word_of), prepend=-1) != 0
+                right[starts] = 1 - mispronounced[starts]
+                words = 1 - np.multiply.reduceat(right, np.flatnonzero(starts))
+            verdicts[cut.id] = Verdict(mispronounced, words)
+        return verdicts
+
+    def save(self, path: Path) -> None:
+        """Write a JSON file."""
+        content = {"evidence": self.evidence.to_dict(), "rates": self.rates.to_dict()}
+        with atomic_path(path) as part:
+            part.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def load_judge(path: Path, models: Sequence[UnitModel], table: UnitTable) -> Judge:
+    """Read what :meth:`Judge.save` wrote.
+
+    Raises:
+        ValueError: the file is not there, damaged, or of other units; names it.
+    """
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        evidence = Evidence.from_dict(content["evidence"])
+        rates = Rates.from_dict(content["rates"])
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ValueError(
+            f"{path}: no judge can be read (run stage 4 again): {type(error).__name__}: {error}"
+        ) from None
+    if {len(rates.of_units), *map(len, evidence.centres)} != {len(table)}:
+        raise ValueError(f"{path}: its judge is of other units than the {len(table)} of the table")
+    return Judge(evidence, rates, tuple(models), table)
+
+
+def sequences_of(cuts: Sequence[Cut], table: UnitTable) -> UnitSequences:
+    """The canonical units of cuts, with their words and speakers."""
+    return unit_sequences(
+        [table.ids(canonical_units(cut), cut.id) for cut in cuts],
+        [units_of_words(cut) for cut in cuts],
+        [cut.supervisions[0].speaker for cut in cuts],
+    )
+
+
+def measure(
+    cuts: Sequence[Cut], wrong: Mapping[str, torch.Tensor], models: Sequence[UnitModel]
+) -> np.ndarray:
+    """What is known of each unit of some cuts, higher for what fits worse.
+
+    Args:
+        cuts: as in :meth:`Judge.judge`.
+        wrong: as in :meth:`Judge.judge`.
+        models: whose goodness of pronunciation is asked for.
+
+    Returns:
+        float64 (n, 1 + 2 K): the log-odds of ``wrong``, and by model the negative GOP and LPR; NaN
+        for units without frames.
+    """
+    odds = [wrong[cut.id].double().logit().clamp(-LARGEST_ODDS, LARGEST_ODDS) for cut in cuts]
+    columns = [torch.cat(odds).numpy()]
+    for model in models:
+        found = {
+            cut.id: model.goodness(cut, log_probs)
+            for cut, log_probs in model.of_cuts(CutSet.from_cuts(cuts))
+        }
+        for name in ("gop", "ratio"):
+            columns.append(-torch.cat([getattr(found[cut.id], name) for cut in cuts]).numpy())
+    return np.stack(columns, axis=1)
+
+
+def fit_judge(
+    model: MlVae,
+    cuts: CutSet,
+    dataset: UnitDataset,
+    topology: str,
+    decoding: Decoding,
+    aligner: Aligner,
+    config: JudgeConfig,
+    device: torch.device,
+    seed: int,
+) -> Judge:
+    """Fit a judge to held-out cuts.
+
+    Args:
+        model: trained.
+        cuts: held-out cuts with features; they are aligned here.
+        dataset: gives features and units.
+        topology: of the search.
+        decoding: how posteriors become scores.
+        aligner: of the experiment, trained.
+        config: sizes and priors.
+        device: where to run.
+        seed: of what is replaced.
+
+    Raises:
+        ValueError: no unit of the cuts can be replaced.
+    """
+    table, plain = dataset.table, UnitDataset(dataset.table)
+    models = (model_of_estimator(model, dataset, device), aligner.unit_model(table))
+    some = sorted(cuts, key=lambda cut: cut.id)[: config.max_cuts]
+    aligned, _ = aligner.align(CutSet.from_cuts(some), plain)
+    own = {cut.id: table.ids(canonical_units(cut), cut.id) for cut in aligned}
+    spans = {cut.id: spans_of_tier(cut, "fa", own[cut.id]) for cut in aligned}
+    log_confusion = acoustic_confusions(model, aligned, dataset, spans, device).numpy()
+    units, replaced = replace_units(own, log_confusion, config.corruption_rate, seed)
+    corrupted, _ = aligner.align(
+        CutSet.from_cuts(
+            with_units(cut, table.units(units[cut.id]), units_of_words(cut)) for cut in aligned
+        ),
+        plain,
+    )
+
+    def measured(some: CutSet) -> tuple[np.ndarray, UnitSequences, list[str]]:
+        wrong = wrong_units(model, some, dataset, topology, decoding, device)
+        known = [cut for cut in some if cut.id in wrong]
+        return measure(known, wrong, models), sequences_of(known, table), [c.id for c in known]
+
+    measures, sequences, _ = measured(aligned)
+    corrupted_measures, corrupted_sequences, names = measured(corrupted)
+    marks = np.array([mark for name in names for mark in replaced[name]], dtype=bool)
+    evidence = fit_evidence(
+        measures,
+        sequences,
+        corrupted_measures,
+        corrupted_sequences,
+        marks,
+        len(table),
+        config.rates.expected,
+    )
+    ratio = evidence.log_ratio(measures, sequences)
+    rates = fit_rates(sequences, ratio, len(table), config.rates)
+    return Judge(evidence, rates, models, table)
+
+
+def wrong_units(
+    model: MlVae,
+    cuts: CutSet,
+    dataset: UnitDataset,
+    topology: str,
+    decoding: Decoding,
+    device: torch.device,
+    passes: Passes | None = None,
+) -> dict[str, torch.Tensor]:
+    """P(mispronounced or deleted) over all paths by cut id, float64 (L,); short cuts have none."""
+    search = EStep(search_compiler(model, topology, decoding), cuts, dataset, max_frames=8000)
+    by_id, found = {cut.id: cut for cut in cuts}, {}
+    for name, answer in search.answers(model, decoding, device, Wanted(posteriors=True)):
+        if answer.spans:
+            wrong = answer.posteriors.mispronounced + answer.posteriors.deleted
+            places = positions_of_slots(by_id[name], dataset.table)
+            if places is not None:
+                wrong = by_position(wrong, places, len(canonical_units(by_id[name])))
+            found[name] = wrong.clamp(max=1.0)
+    return found
+
+
+def judge_report(judge: Judge, config: JudgeConfig) -> dict:
+    """What ``training.json`` says of a judge."""
+    return {
+        "expected_rate": config.rates.expected,
+        "rate": judge.rates.mean,
+        "evidence": {
+            key: value for key, value in asdict(judge.evidence).items() if key != "centres"
+        },
+        "within_word": judge.rates.within_word,
+        "across_words": judge.rates.across_words,
+    }
