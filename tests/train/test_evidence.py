@@ -1,0 +1,113 @@
+"""Evidence of units: what deviations mean is learned from replaced units."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from mlvae.train.evidence import Evidence, fit_evidence, fit_ratio, replace_units
+from mlvae.train.rates import RatesConfig, fit_rates, unit_sequences
+
+NUM_UNITS = 4
+
+
+def sequences_of(size: int, seed: int, speakers: int = 5):
+    random = np.random.default_rng(seed)
+    units = random.integers(0, NUM_UNITS, (size // 10, 10)).tolist()
+    names = [f"speaker {index % speakers}" for index in range(len(units))]
+    return unit_sequences(units, [None] * len(units), names)
+
+
+@pytest.mark.parametrize("contamination", [0.0, 0.15])
+def test_the_ratio_of_normal_distributions_is_found(contamination):
+    """N(0, 1) and N(2, 1) have the log-likelihood ratio 2 z - 2."""
+    random = np.random.default_rng(0)
+    replaced = random.random(20_000) < 0.1
+    wrong = replaced | (random.random(20_000) < contamination)
+    bias, weight, rate = fit_ratio(random.normal(2.0 * wrong, 1.0), replaced, 0.05)
+    assert weight == pytest.approx(2.0, abs=0.35)
+    assert bias == pytest.approx(-2.0, abs=0.4)
+    assert rate == pytest.approx(max(contamination, 0.003), abs=0.05)
+
+
+def test_measures_that_know_nothing_flag_nothing():
+    random = np.random.default_rng(0)
+    clean, corrupted = sequences_of(5000, 1), sequences_of(5000, 2)
+    replaced = random.random(len(corrupted.unit)) < 0.1
+    measures = random.normal(size=(2, 5000, 3))
+    evidence = fit_evidence(measures[0], clean, measures[1], corrupted, replaced, NUM_UNITS, 0.05)
+    ratio = evidence.log_ratio(measures[0], clean)
+    assert np.abs(ratio).max() < 2.0
+    rates = fit_rates(clean, ratio, NUM_UNITS, RatesConfig())
+    assert (rates.correctness(clean, ratio).mispronounced > 0.5).mean() <= 0.05
+
+
+def test_what_is_usual_for_a_unit_and_its_speaker_is_no_evidence():
+    random = np.random.default_rng(0)
+    clean, corrupted = sequences_of(5000, 1), sequences_of(5000, 2)
+    replaced = random.random(len(corrupted.unit)) < 0.1
+    hard = np.array([0.0, 5.0, -3.0, 1.0])  # units differ in how well the model knows them
+
+    def measures(sequences, wrong):
+        return hard[sequences.unit][:, None] + random.normal(2.0 * wrong[:, None], 1.0, (5000, 2))
+
+    own = measures(clean, np.zeros(5000))
+    evidence = fit_evidence(
+        own, clean, measures(corrupted, replaced), corrupted, replaced, NUM_UNITS, 0.05
+    )
+    ratio = evidence.log_ratio(own, clean)
+    by_unit = [ratio[clean.unit == unit].mean() for unit in range(NUM_UNITS)]
+    assert np.ptp(by_unit) < 0.05 * np.ptp(hard) * evidence.weight  # the rest of a prior
+    shifted = own + 3.0 * (clean.speaker == 0)[:, None]
+    of_speaker = clean.speaker == 0
+    change = evidence.log_ratio(shifted, clean) - ratio
+    assert np.abs(change[~of_speaker]).max() < 1e-9
+    deviations = np.array(evidence.deviations)
+    whole = evidence.weight * (3.0 / deviations).mean()
+    assert 0 < change[of_speaker].mean() < 0.35 * whole
+
+
+def test_units_without_frames_say_nothing():
+    evidence = Evidence(((0.0,) * NUM_UNITS,) * 2, (1.0, 1.0), 0.0, 2.0, -1.0, 0.05)
+    sequences = unit_sequences([[0, 1, 2]], [None], [None])
+    measures = np.array([[np.nan, np.nan], [0.0, 0.0], [4.0, np.nan]])
+    ratio = evidence.log_ratio(measures, sequences)
+    assert ratio[0] == ratio[1]
+    assert ratio[2] == pytest.approx(ratio[1] + 4.0)  # half of the weight is on what is not known
+    assert Evidence.from_dict(json.loads(json.dumps(evidence.to_dict()))) == evidence
+
+
+def test_nothing_to_learn_from_is_said():
+    clean = sequences_of(50, 1)
+    measures = np.zeros((50, 1))
+    for replaced in (np.zeros(50, dtype=bool), np.ones(50, dtype=bool)):
+        with pytest.raises(ValueError, match="nothing to learn from"):
+            fit_evidence(measures, clean, measures, clean, replaced, NUM_UNITS, 0.05)
+
+
+def test_a_unit_is_replaced_by_one_that_may_be_heard_as_it():
+    confusion = np.log(
+        np.array(
+            [  # rows: written; columns: heard
+                [1e-9, 0.8, 0.1, 0.1],
+                [0.1, 1e-9, 0.8, 0.1],
+                [0.1, 0.8, 1e-9, 0.1],
+                [0.1, 0.1, 0.8, 1e-9],
+            ]
+        )
+    )
+    units = {"a": [0, 1, 2, 3] * 50, "b": [0, 0]}
+    corrupted, replaced = replace_units(units, confusion, 0.5, seed=3)
+    assert (corrupted, replaced) == replace_units(units, confusion, 0.5, seed=3)
+    assert corrupted["b"] == [0, 0] and not any(replaced["b"])  # nothing is heard as 0
+    written = {1: {0, 2}, 2: {1, 3}, 0: set(), 3: set()}
+    seen: dict[int, set[int]] = {unit: set() for unit in range(4)}
+    for old, new, mark in zip(units["a"], corrupted["a"], replaced["a"]):
+        assert mark == (old != new)
+        if mark:
+            seen[old].add(new)
+    assert seen == written
+    alone, _ = replace_units({"a": units["a"]}, confusion, 0.5, seed=3)
+    assert alone["a"] == corrupted["a"]  # a cut's draw does not depend on other cuts
