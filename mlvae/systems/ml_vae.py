@@ -68,18 +68,18 @@ class TrainedMlVae:
         topology: the acceptor that is searched.
         decoding: how posteriors become scores.
         boundary_aligner: aligns what was perceived; None where it is not aligned once more.
-        judge: says how likely units are mispronounced; None: what the lattice says.
         dataset: gives features and units.
         device: where to run.
+        judge: says how likely units are mispronounced; None: what the lattice says.
     """
 
     model: MlVae
     topology: str
     decoding: Decoding
     boundary_aligner: Aligner | None
-    judge: Judge | None
     dataset: UnitDataset
     device: torch.device
+    judge: Judge | None = None
 
     def localize(self, cuts: CutSet, passes: Passes | None = None) -> tuple[CutSet, list[str]]:
         """Add the tiers of a system; see :func:`mlvae.systems.localize.localize`."""
@@ -168,7 +168,7 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
     training["acoustic_scale"] = decoding.acoustic_scale
     if settings.boundaries == "aligner":
         system = TrainedMlVae(
-            model.to(device), settings.train.topology, decoding, None, None, dataset, device
+            model.to(device), settings.train.topology, decoding, None, dataset, device
         )
         checkpoint = folder / "boundaries-checkpoint.safetensors"
         found = train_boundary_aligner(system, setup, train_cuts, keeper.state.passes, checkpoint)
@@ -277,7 +277,7 @@ def load_ml_vae(setup: Setup, cuts: CutSet) -> TrainedMlVae:
         models = estimator, load_aligner(setup, cuts).unit_model(setup.table)
         judge = load_judge(setup.folder / JUDGE, models, setup.table)
     return TrainedMlVae(
-        model.to(device), settings.train.topology, decoding, aligner, judge, setup.dataset, device
+        model.to(device), settings.train.topology, decoding, aligner, setup.dataset, device, judge
     )
 
 

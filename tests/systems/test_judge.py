@@ -1,0 +1,180 @@
+"""A judged system from training to tiers, on sounds that are easily told apart and on noise."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from lhotse import CutSet
+
+from mlvae.config import RecipeConfig, System
+from mlvae.nn import NarrowAcousticModelConfig
+from mlvae.score.ranking import area_under_curve
+from mlvae.systems import Setup
+from mlvae.systems.align import AlignConfig, new_aligner
+from mlvae.systems.judge import JUDGE, JudgeConfig
+from mlvae.systems.ml_vae import MlVaeSettings, TrainedMlVae, load_ml_vae, train_ml_vae
+from mlvae.tiers import DELETED, tier, with_units
+from mlvae.train import Decoding, TrainConfig
+from mlvae.train.rates import RatesConfig
+from tests.train.tiny import (
+    CPU,
+    NUM_FEATURES,
+    TABLE,
+    dataset,
+    make_cut,
+    spoken_cuts,
+    tiny_model_config,
+)
+
+
+def config_of(iterations: int = 4, boundaries: str = "aligner") -> RecipeConfig:
+    train = TrainConfig(
+        iterations=iterations,
+        max_frames=300,
+        learning_rate=0.02,
+        topology="substitution",
+        states_per_unit=2,
+        generator=False,
+        decoding=Decoding(acoustic_scale=0.5, deletions=True),
+    )
+    settings = MlVaeSettings(
+        tiny_model_config(),
+        train,
+        judged=True,
+        judge=JudgeConfig(RatesConfig(expected=0.1)),
+        boundaries=boundaries,
+    )
+    narrow = NarrowAcousticModelConfig(states_per_unit=2, hidden_size=32)
+    align = AlignConfig(narrow, rounds=4, epochs_per_round=3, batch_frames=128, learning_rate=5e-3)
+    return RecipeConfig(align=align, systems={"sub": System("sub", "ml_vae", settings=settings)})
+
+
+def trained(folder, train_cuts: CutSet, valid_cuts: CutSet, config: RecipeConfig) -> tuple:
+    """A system that is trained in a folder, with the aligner beside it; and training's answer."""
+    setup = Setup("sub", config, dataset(), CPU, 0, folder / "sub")
+    aligner = new_aligner(setup, train_cuts)
+    aligner.train(train_cuts, dataset(), 0)
+    (folder / "fa").mkdir()
+    aligner.save(folder / "fa" / "model.safetensors")
+    (folder / "sub").mkdir()
+    aligned, _ = aligner.align(train_cuts, dataset())
+    return setup, aligner, train_ml_vae(setup, aligned, valid_cuts)
+
+
+@pytest.fixture(scope="module")
+def system(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("judged")
+    setup, aligner, training = trained(
+        folder, spoken_cuts(80)[0], spoken_cuts(40, seed=1)[0], config_of()
+    )
+    return setup, aligner, training
+
+
+@pytest.fixture(scope="module")
+def answers(system):
+    """Cuts with words of two units, aligned and localised; and which units are wrong."""
+    setup, aligner, _ = system
+    cuts, wrong = spoken_cuts(45, seed=2)
+    with_words = []
+    for cut in cuts:
+        units = cut.supervisions[0].custom["units"]
+        words = [place // 2 for place in range(len(units))]
+        with_words.append(with_units(cut, units, words))
+        custom = with_words[-1].supervisions[0].custom
+        custom["words"] = [f"w{word}" for word in range(words[-1] + 1)]
+    aligned, _ = aligner.align(CutSet.from_cuts(with_words), dataset())
+    found, short = load_ml_vae(setup, aligned).localize(aligned)
+    assert short == []
+    return found, wrong
+
+
+def test_what_is_flagged_is_what_is_more_likely_wrong_than_right(answers):
+    found, _ = answers
+    flagged = 0
+    for cut in found:
+        canonical, perceived = tier(cut, "mlvae"), tier(cut, "mlvae_perceived")
+        deleted = tier(cut, "mlvae_deleted")
+        for unit, other, gone in zip(canonical, perceived, deleted):
+            assert (unit.symbol != other.symbol) == (unit.score > 0.5)
+            assert unit.score == other.score and 0 <= gone.score <= unit.score <= 1
+            assert (unit.start, unit.duration) == (other.start, other.duration)
+            flagged += unit.symbol != other.symbol
+    assert flagged
+
+
+def test_wrong_units_are_found(answers):
+    found, wrong = answers
+    scores = np.array([unit.score for cut in found for unit in tier(cut, "mlvae")])
+    positive = np.array([mark for cut in found for mark in wrong[cut.id]])
+    assert area_under_curve(scores, positive) > 0.9
+    assert scores[positive].mean() > 3 * scores[~positive].mean()
+
+
+def test_a_word_is_wrong_where_a_unit_of_it_is(answers):
+    for cut in answers[0]:
+        units = [unit.score for unit in tier(cut, "mlvae")]
+        for number, word in enumerate(tier(cut, "mlvae_word")):
+            own = units[2 * number : 2 * number + 2]
+            # Errors cluster: not less than of the worst unit, nor more than if all were apart.
+            assert max(own) - 1e-6 <= word.score <= 1 - np.prod([1 - p for p in own]) + 1e-6
+
+
+def test_units_lie_where_the_path_under_the_decisions_has_them(system, answers):
+    """Deleted units aside, all have a length; there is an answer to every cut."""
+    for cut in answers[0]:
+        for unit, other in zip(tier(cut, "mlvae"), tier(cut, "mlvae_perceived")):
+            assert unit.duration > 0 or other.symbol == DELETED
+
+
+def test_the_judge_is_kept_and_a_damaged_one_is_named(system, tmp_path):
+    setup, _, training = system
+    assert training["judge"]["rate"] < 0.2
+    json.dumps(training, allow_nan=False)
+    cuts = spoken_cuts(5, seed=3)[0]
+    shutil.copytree(setup.folder.parent, tmp_path / "copy")
+    copy = replace(setup, folder=tmp_path / "copy" / "sub")
+    assert isinstance(load_ml_vae(copy, cuts), TrainedMlVae)
+    path = copy.folder / JUDGE
+    content = json.loads(path.read_text())
+    content["rates"]["of_units"] = [0.0]
+    for text, reason in (
+        ("{", "no judge can be read"),
+        ("{}", "no judge can be read"),
+        (json.dumps(content), "of other units than the 4 of the table"),
+    ):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=reason) as caught:
+            load_ml_vae(copy, cuts)
+        assert str(path) in str(caught.value)
+    path.unlink()
+    with pytest.raises(ValueError, match="run stage 4 again"):
+        load_ml_vae(copy, cuts)
+
+
+@pytest.mark.parametrize("iterations", [1, 4])
+def test_acoustics_that_know_nothing_flag_no_more_than_the_prior_rate(iterations, tmp_path):
+    """Features that have nothing to do with the units, however long training runs."""
+    random = np.random.default_rng(0)
+
+    def noise(count: int, name: str) -> CutSet:
+        return CutSet.from_cuts(
+            make_cut(
+                f"{name}{number}",
+                random.normal(size=(60, NUM_FEATURES)),
+                random.choice(list(TABLE.symbols), 6).tolist(),
+            )
+            for number in range(count)
+        )
+
+    setup, aligner, _ = trained(tmp_path, noise(60, "t"), noise(40, "v"), config_of(iterations))
+    cuts, _ = aligner.align(noise(40, "x"), dataset())
+    found, _ = load_ml_vae(setup, cuts).localize(cuts)
+    units = [
+        pair for cut in found for pair in zip(tier(cut, "mlvae"), tier(cut, "mlvae_perceived"))
+    ]
+    assert np.mean([unit.symbol != other.symbol for unit, other in units]) <= 0.1
+    assert np.mean([unit.score for unit, _ in units]) < 0.2
