@@ -29,9 +29,14 @@ from mlvae.systems.align import Aligner
 from mlvae.tiers import units_of_words, with_units
 from mlvae.train.confusion import acoustic_confusions
 from mlvae.train.estep import EStep, search_compiler
-from mlvae.train.evidence import LARGEST_ODDS, Evidence, fit_evidence, replace_units
+from mlvae.train.evidence import (
+    CONFUSABLE,
+    LARGEST_ODDS,
+    Evidence,
+    fit_evidence,
+    replace_units,
+)
 from mlvae.train.goodness import UnitModel, model_of_estimator
-from mlvae.train.loop import Passes
 from mlvae.train.pronunciations import by_position, positions_of_slots
 from mlvae.train.rates import Rates, RatesConfig, UnitSequences, fit_rates, unit_sequences
 from mlvae.train.settings import Decoding
@@ -172,90 +177,135 @@ def measure(
     return np.stack(columns, axis=1)
 
 
-def fit_judge(
-    model: MlVae,
+@dataclass(frozen=True)
+class SearchedModel:
+    """A trained model and the acceptor that is searched with it.
+
+    Attributes:
+        model: the networks.
+        topology: of the acceptor.
+        decoding: how posteriors become scores.
+        dataset: gives features and units.
+        device: where to run.
+    """
+
+    model: MlVae
+    topology: str
+    decoding: Decoding
+    dataset: UnitDataset
+    device: torch.device
+
+    def unit_models(self, aligner: Aligner) -> tuple[UnitModel, ...]:
+        """The acoustic models that are asked for goodness of pronunciation."""
+        estimator = model_of_estimator(self.model, self.dataset, self.device)
+        return estimator, aligner.unit_model(self.dataset.table)
+
+    def wrong_units(self, cuts: CutSet) -> dict[str, torch.Tensor]:
+        """P(mispronounced or deleted) over all paths by cut id, float64 (L,).
+
+        Cuts that are too short for their units have none.
+        """
+        table = self.dataset.table
+        compiler = search_compiler(self.model, self.topology, self.decoding)
+        search = EStep(compiler, cuts, self.dataset, max_frames=8000)
+        by_id, found = {cut.id: cut for cut in cuts}, {}
+        wanted = Wanted(posteriors=True)
+        for name, answer in search.answers(self.model, self.decoding, self.device, wanted):
+            if answer.spans:
+                wrong = answer.posteriors.mispronounced + answer.posteriors.deleted
+                places = positions_of_slots(by_id[name], table)
+                if places is not None:
+                    wrong = by_position(wrong, places, len(canonical_units(by_id[name])))
+                found[name] = wrong.clamp(max=1.0)
+        return found
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Measures of held-out units, and of units in whose text some are replaced.
+
+    Attributes:
+        measures: float64 (n, M), see :func:`measure`.
+        sequences: of these n units.
+        corrupted_measures: float64 (m, M).
+        corrupted: of these m units, as they are written.
+        replaced: bool (m,), which of them are replaced.
+    """
+
+    measures: np.ndarray
+    sequences: UnitSequences
+    corrupted_measures: np.ndarray
+    corrupted: UnitSequences
+    replaced: np.ndarray
+
+
+def hold_out(
+    system: SearchedModel,
     cuts: CutSet,
-    dataset: UnitDataset,
-    topology: str,
-    decoding: Decoding,
     aligner: Aligner,
     config: JudgeConfig,
-    device: torch.device,
     seed: int,
-) -> Judge:
-    """Fit a judge to held-out cuts.
+    confusable: float = CONFUSABLE,
+) -> HeldOut:
+    """Measure held-out units under their text and under one with replaced units.
 
     Args:
-        model: trained.
+        system: trained.
         cuts: held-out cuts with features; they are aligned here.
-        dataset: gives features and units.
-        topology: of the search.
-        decoding: how posteriors become scores.
         aligner: of the experiment, trained.
-        config: sizes and priors.
-        device: where to run.
+        config: sizes.
         seed: of what is replaced.
-
-    Raises:
-        ValueError: no unit of the cuts can be replaced.
+        confusable: see :func:`mlvae.train.evidence.replace_units`.
     """
-    table, plain = dataset.table, UnitDataset(dataset.table)
-    models = (model_of_estimator(model, dataset, device), aligner.unit_model(table))
+    dataset, table = system.dataset, system.dataset.table
+    models = system.unit_models(aligner)
     some = sorted(cuts, key=lambda cut: cut.id)[: config.max_cuts]
-    aligned, _ = aligner.align(CutSet.from_cuts(some), plain)
+    aligned, _ = aligner.align(CutSet.from_cuts(some), UnitDataset(table))
     own = {cut.id: table.ids(canonical_units(cut), cut.id) for cut in aligned}
     spans = {cut.id: spans_of_tier(cut, "fa", own[cut.id]) for cut in aligned}
-    log_confusion = acoustic_confusions(model, aligned, dataset, spans, device).numpy()
-    units, replaced = replace_units(own, log_confusion, config.corruption_rate, seed)
-    corrupted, _ = aligner.align(
-        CutSet.from_cuts(
-            with_units(cut, table.units(units[cut.id]), units_of_words(cut)) for cut in aligned
-        ),
-        plain,
+    log_confusion = acoustic_confusions(
+        system.model, aligned, dataset, spans, system.device
+    ).numpy()
+    units, replaced = replace_units(
+        own, log_confusion, config.corruption_rate, seed, confusable=confusable
     )
+    rewritten = CutSet.from_cuts(
+        with_units(cut, table.units(units[cut.id]), units_of_words(cut)) for cut in aligned
+    )
+    corrupted, _ = aligner.align(rewritten, UnitDataset(table))
 
     def measured(some: CutSet) -> tuple[np.ndarray, UnitSequences, list[str]]:
-        wrong = wrong_units(model, some, dataset, topology, decoding, device)
+        wrong = system.wrong_units(some)
         known = [cut for cut in some if cut.id in wrong]
         return measure(known, wrong, models), sequences_of(known, table), [c.id for c in known]
 
     measures, sequences, _ = measured(aligned)
     corrupted_measures, corrupted_sequences, names = measured(corrupted)
     marks = np.array([mark for name in names for mark in replaced[name]], dtype=bool)
+    return HeldOut(measures, sequences, corrupted_measures, corrupted_sequences, marks)
+
+
+def fit_judge(
+    system: SearchedModel, cuts: CutSet, aligner: Aligner, config: JudgeConfig, seed: int
+) -> Judge:
+    """Fit a judge to held-out cuts; arguments as in :func:`hold_out`.
+
+    Raises:
+        ValueError: no unit of the cuts can be replaced.
+    """
+    found, table = hold_out(system, cuts, aligner, config, seed), system.dataset.table
     evidence = fit_evidence(
-        measures,
-        sequences,
-        corrupted_measures,
-        corrupted_sequences,
-        marks,
+        found.measures,
+        found.sequences,
+        found.corrupted_measures,
+        found.corrupted,
+        found.replaced,
         len(table),
         config.rates.expected,
     )
-    ratio = evidence.log_ratio(measures, sequences)
-    rates = fit_rates(sequences, ratio, len(table), config.rates)
-    return Judge(evidence, rates, models, table)
-
-
-def wrong_units(
-    model: MlVae,
-    cuts: CutSet,
-    dataset: UnitDataset,
-    topology: str,
-    decoding: Decoding,
-    device: torch.device,
-    passes: Passes | None = None,
-) -> dict[str, torch.Tensor]:
-    """P(mispronounced or deleted) over all paths by cut id, float64 (L,); short cuts have none."""
-    search = EStep(search_compiler(model, topology, decoding), cuts, dataset, max_frames=8000)
-    by_id, found = {cut.id: cut for cut in cuts}, {}
-    for name, answer in search.answers(model, decoding, device, Wanted(posteriors=True)):
-        if answer.spans:
-            wrong = answer.posteriors.mispronounced + answer.posteriors.deleted
-            places = positions_of_slots(by_id[name], dataset.table)
-            if places is not None:
-                wrong = by_position(wrong, places, len(canonical_units(by_id[name])))
-            found[name] = wrong.clamp(max=1.0)
-    return found
+    ratio = evidence.log_ratio(found.measures, found.sequences)
+    rates = fit_rates(found.sequences, ratio, len(table), config.rates)
+    return Judge(evidence, rates, system.unit_models(aligner), table)
 
 
 def judge_report(judge: Judge, config: JudgeConfig) -> dict:

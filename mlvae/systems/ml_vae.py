@@ -22,6 +22,7 @@ from mlvae.systems.judge import (
     JUDGE,
     Judge,
     JudgeConfig,
+    SearchedModel,
     fit_judge,
     judge_report,
     load_judge,
@@ -30,7 +31,6 @@ from mlvae.systems.localize import localize
 from mlvae.tiers import with_units
 from mlvae.train import Decoding, EStep, TrainConfig, Trainer, distributed
 from mlvae.train.estep import search_compiler
-from mlvae.train.goodness import model_of_estimator
 from mlvae.train.loop import Passes, keep_passes, load_model, save_model, weights_digest
 from mlvae.train.selection import choose_scale
 from mlvae.train.settings import CalibrationConfig
@@ -177,17 +177,11 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
         training["num_params"] += found["num_params"]
         training["training_seconds"] += found["training_seconds"]
     if settings.judged:
-        judge = fit_judge(
-            model.to(device),
-            valid_cuts,
-            dataset,
-            settings.train.topology,
-            decoding,
-            load_aligner(setup, train_cuts),
-            settings.judge,
-            device,
-            seed,
+        searched = SearchedModel(
+            model.to(device), settings.train.topology, decoding, dataset, device
         )
+        aligner = load_aligner(setup, train_cuts)
+        judge = fit_judge(searched, valid_cuts, aligner, settings.judge, seed)
         judge.save(folder / JUDGE)
         training["judge"] = judge_report(judge, settings.judge)
         log(f"{name}: {100 * judge.rates.mean:.1f} % of held-out units mispronounced, it seems")
@@ -273,8 +267,10 @@ def load_ml_vae(setup: Setup, cuts: CutSet) -> TrainedMlVae:
         aligner.load(setup.folder / "boundaries.safetensors")
     judge = None
     if settings.judged:
-        estimator = model_of_estimator(model.to(device), setup.dataset, device)
-        models = estimator, load_aligner(setup, cuts).unit_model(setup.table)
+        searched = SearchedModel(
+            model.to(device), settings.train.topology, decoding, setup.dataset, device
+        )
+        models = searched.unit_models(load_aligner(setup, cuts))
         judge = load_judge(setup.folder / JUDGE, models, setup.table)
     return TrainedMlVae(
         model.to(device), settings.train.topology, decoding, aligner, setup.dataset, device, judge

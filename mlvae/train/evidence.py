@@ -64,6 +64,7 @@ class Evidence:
         weight: of the mean deviation.
         bias: log-likelihood ratio where nothing deviates.
         rate: r, fraction of units that seem to be wrong already.
+        speaker_part: how much of a speaker's median deviation is taken away.
     """
 
     centres: tuple[tuple[float, ...], ...]
@@ -72,6 +73,7 @@ class Evidence:
     weight: float
     bias: float
     rate: float
+    speaker_part: float = SPEAKER_PART
 
     def to_dict(self) -> dict:
         """As JSON keeps it."""
@@ -95,7 +97,9 @@ class Evidence:
         """
         centres, deviations = np.array(self.centres), np.array(self.deviations)
         mean = _mean_deviation(measures, sequences.unit, centres, deviations)
-        return self.bias + self.weight * _centred(mean, sequences.speaker, self.median)
+        return self.bias + self.weight * _centred(
+            mean, sequences.speaker, self.median, self.speaker_part
+        )
 
 
 def fit_evidence(
@@ -106,6 +110,7 @@ def fit_evidence(
     replaced: np.ndarray,
     num_units: int,
     expected_rate: float,
+    speaker_part: float = SPEAKER_PART,
 ) -> Evidence:
     """Learn what is usual from held-out units, and what a deviation means from replaced ones.
 
@@ -117,6 +122,7 @@ def fit_evidence(
         replaced: bool (m,), which units are replaced.
         num_units: N, different units.
         expected_rate: prior mean of r.
+        speaker_part: see :class:`Evidence`.
 
     Raises:
         ValueError: no unit was replaced, or all were.
@@ -129,10 +135,16 @@ def fit_evidence(
     mean = _mean_deviation(measures, sequences.unit, centres, deviations)
     median = float(np.median(mean))
     z = _mean_deviation(corrupted_measures, corrupted.unit, centres, deviations)
-    z = _centred(z, corrupted.speaker, median)
+    z = _centred(z, corrupted.speaker, median, speaker_part)
     bias, weight, rate = fit_ratio(z, replaced, expected_rate)
     return Evidence(
-        tuple(map(tuple, centres.tolist())), tuple(deviations.tolist()), median, weight, bias, rate
+        tuple(map(tuple, centres.tolist())),
+        tuple(deviations.tolist()),
+        median,
+        weight,
+        bias,
+        rate,
+        speaker_part,
     )
 
 
@@ -192,7 +204,7 @@ def _mean_deviation(
     return np.nan_to_num((measures - centres.T[units]) / deviations).mean(1)
 
 
-def _centred(deviation: np.ndarray, speakers: np.ndarray, median: float) -> np.ndarray:
+def _centred(deviation: np.ndarray, speakers: np.ndarray, median: float, part: float) -> np.ndarray:
     """Deviations less the part of their speaker's median that is put down to the recording."""
     order = np.argsort(speakers, kind="stable")
     bounds = np.flatnonzero(np.diff(speakers[order], prepend=-1, append=-1))
@@ -200,12 +212,16 @@ def _centred(deviation: np.ndarray, speakers: np.ndarray, median: float) -> np.n
     for begin, end in zip(bounds[:-1], bounds[1:]):
         own = order[begin:end]
         trust = len(own) / (len(own) + SPEAKER_UNITS)
-        centred[own] -= SPEAKER_PART * trust * (np.median(deviation[own]) - median)
+        centred[own] -= part * trust * (np.median(deviation[own]) - median)
     return centred
 
 
 def replace_units(
-    units: Mapping[str, Sequence[int]], log_confusion: np.ndarray, rate: float, seed: int
+    units: Mapping[str, Sequence[int]],
+    log_confusion: np.ndarray,
+    rate: float,
+    seed: int,
+    confusable: float = CONFUSABLE,
 ) -> tuple[dict[str, list[int]], dict[str, list[bool]]]:
     """Replace some canonical units by units that the spoken one may be taken for.
 
@@ -217,11 +233,12 @@ def replace_units(
         log_confusion: float (N, N), log p(heard | canonical, not heard as canonical).
         rate: probability that a unit is replaced, where another may be heard as it.
         seed: of the draw; the result depends on it, the ids, the units and the table alone.
+        confusable: fraction of the other units, the likeliest, that a unit may be heard as.
 
     Returns:
         The corrupted sequences, and by cut which units were replaced.
     """
-    count = max(1, round(CONFUSABLE * (len(log_confusion) - 1)))
+    count = max(1, round(confusable * (len(log_confusion) - 1)))
     heard = np.argsort(-log_confusion, axis=1, kind="stable")[:, :count]
     written: list[list[int]] = [[] for _ in log_confusion]
     for unit, likeliest in enumerate(heard):
