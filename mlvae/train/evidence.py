@@ -4,7 +4,9 @@ A unit is judged by more than one measure, as each hears something else: the log
 P(mispronounced) over all paths of the acceptor, and the goodness of pronunciation, mean log
 posterior and log ratio to the best other unit, by the phoneme estimator and by the narrow model of
 forced alignment (:mod:`mlvae.train.goodness`). The deviation z of a unit is the mean over measures
-of how far each is from what is usual for the canonical unit, in standard deviations over all units.
+of how far each is from what is usual for the canonical unit, in units of its spread where it is
+lower than usual, which wrong units hardly reach. A measure that parts right from wrong units well
+has a small one, and so counts for more.
 
 Recordings and voices differ by more than mispronunciations: all sounds of a poor recording are
 somewhat off. Most of what the median unit of a speaker is off is therefore taken away
@@ -41,6 +43,8 @@ SPEAKER_PART = 0.75
 SPEAKER_UNITS = 30.0
 #: Units that the mean over all units is worth in the mean of one.
 CENTRE_UNITS = 20.0
+#: Least spread of a measure, as a part of its standard deviation.
+LEAST_SPREAD = 0.05
 #: Largest log-odds of P(mispronounced) as a measure.
 LARGEST_ODDS = 12.0
 #: A replaced unit is written as one of the units that this fraction is likeliest to be heard as.
@@ -59,7 +63,7 @@ class Evidence:
 
     Attributes:
         centres: by measure and canonical unit (M, N) what is usual.
-        deviations: standard deviations of the M measures.
+        spreads: of the M measures, see :func:`_spreads`.
         median: of all units' mean deviations.
         weight: of the mean deviation.
         bias: log-likelihood ratio where nothing deviates.
@@ -68,7 +72,7 @@ class Evidence:
     """
 
     centres: tuple[tuple[float, ...], ...]
-    deviations: tuple[float, ...]
+    spreads: tuple[float, ...]
     median: float
     weight: float
     bias: float
@@ -83,7 +87,7 @@ class Evidence:
     def from_dict(cls, content: dict) -> Evidence:
         """What :meth:`to_dict` gave."""
         centres = tuple(tuple(row) for row in content["centres"])
-        return cls(**{**content, "centres": centres, "deviations": tuple(content["deviations"])})
+        return cls(**{**content, "centres": centres, "spreads": tuple(content["spreads"])})
 
     def log_ratio(self, measures: np.ndarray, sequences: UnitSequences) -> np.ndarray:
         """Log-likelihood ratios of n units.
@@ -95,8 +99,8 @@ class Evidence:
         Returns:
             float64 (n,), log p(measures | mispronounced) - log p(measures | right).
         """
-        centres, deviations = np.array(self.centres), np.array(self.deviations)
-        mean = _mean_deviation(measures, sequences.unit, centres, deviations)
+        centres, spreads = np.array(self.centres), np.array(self.spreads)
+        mean = _mean_deviation(measures, sequences.unit, centres, spreads)
         return self.bias + self.weight * _centred(
             mean, sequences.speaker, self.median, self.speaker_part
         )
@@ -130,16 +134,15 @@ def fit_evidence(
     if not replaced.any() or replaced.all():
         raise ValueError("no unit of the held-out part can be replaced: nothing to learn from")
     centres = _centres(measures, sequences.unit, num_units)
-    deviations = np.nanstd(measures - centres.T[sequences.unit], axis=0)
-    deviations = np.where(deviations > 0, deviations, 1.0)
-    mean = _mean_deviation(measures, sequences.unit, centres, deviations)
+    spreads = _spreads(measures - centres.T[sequences.unit])
+    mean = _mean_deviation(measures, sequences.unit, centres, spreads)
     median = float(np.median(mean))
-    z = _mean_deviation(corrupted_measures, corrupted.unit, centres, deviations)
+    z = _mean_deviation(corrupted_measures, corrupted.unit, centres, spreads)
     z = _centred(z, corrupted.speaker, median, speaker_part)
     bias, weight, rate = fit_ratio(z, replaced, expected_rate)
     return Evidence(
         tuple(map(tuple, centres.tolist())),
-        tuple(deviations.tolist()),
+        tuple(spreads.tolist()),
         median,
         weight,
         bias,
@@ -197,11 +200,21 @@ def _centres(measures: np.ndarray, units: np.ndarray, num_units: int) -> np.ndar
     return np.array(rows)
 
 
+def _spreads(deviations: np.ndarray) -> np.ndarray:
+    """Median less 16 % quantile of each measure, (M,): one standard deviation of a normal one.
+
+    At least a part (:data:`LEAST_SPREAD`) of the standard deviation.
+    """
+    low, middle = np.nanquantile(deviations, (0.16, 0.5), axis=0)
+    spreads = np.maximum(middle - low, LEAST_SPREAD * np.nanstd(deviations, axis=0))
+    return np.where(spreads > 0, spreads, 1.0)
+
+
 def _mean_deviation(
-    measures: np.ndarray, units: np.ndarray, centres: np.ndarray, deviations: np.ndarray
+    measures: np.ndarray, units: np.ndarray, centres: np.ndarray, spreads: np.ndarray
 ) -> np.ndarray:
     """Mean over measures of how far each is from the usual, (n,); 0 for what says nothing."""
-    return np.nan_to_num((measures - centres.T[units]) / deviations).mean(1)
+    return np.nan_to_num((measures - centres.T[units]) / spreads).mean(1)
 
 
 def _centred(deviation: np.ndarray, speakers: np.ndarray, median: float, part: float) -> np.ndarray:

@@ -64,8 +64,7 @@ def test_what_is_usual_for_a_unit_and_its_speaker_is_no_evidence():
     of_speaker = clean.speaker == 0
     change = evidence.log_ratio(shifted, clean) - ratio
     assert np.abs(change[~of_speaker]).max() < 1e-9
-    deviations = np.array(evidence.deviations)
-    whole = evidence.weight * (3.0 / deviations).mean()
+    whole = evidence.weight * (3.0 / np.array(evidence.spreads)).mean()
     assert 0 < change[of_speaker].mean() < 0.35 * whole
 
 

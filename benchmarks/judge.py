@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""What each part of a judge is good for: measures, corruption, speakers and the chain of rates.
+
+    python benchmarks/judge.py --data-dir data/CORPUS --exp-dir exp/RECIPE/CORPUS/CONFIG \
+        --config recipes/RECIPE/conf/CONFIG.yaml
+
+The experiment has been trained (stages 0 to 4). Each row fits a judge to the held-out part in
+another way, and scores its P(mispronounced) of the test part; nothing is trained again. References
+are read for the scores alone. Of a corpus with graded scores a unit is wrong below ``--threshold``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # runs without being installed
+
+import numpy as np
+import torch
+from jsonargparse import ArgumentParser
+from tabulate import tabulate
+
+from mlvae.config import load_config
+from mlvae.data.dataset import UnitDataset, load_cuts
+from mlvae.data.units import UnitTable
+from mlvae.program import start_program
+from mlvae.score.graded import is_graded, read_graded
+from mlvae.score.ranking import area_under_curve, average_precision
+from mlvae.score.reference import read_reference
+from mlvae.systems import Setup
+from mlvae.systems.align import load_aligner
+from mlvae.systems.judge import HeldOut, SearchedModel, hold_out, measure, sequences_of
+from mlvae.systems.ml_vae import load_ml_vae
+from mlvae.train.evidence import SPEAKER_PART, fit_evidence
+from mlvae.train.rates import UnitSequences, fit_rates
+
+#: Columns of :func:`mlvae.systems.judge.measure`.
+GRAPH, ESTIMATOR, ALIGNER = [0], [1, 2], [3, 4]
+ALL = GRAPH + ESTIMATOR + ALIGNER
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A judge that differs from the shipped one.
+
+    Attributes:
+        name: of the row.
+        columns: measures that it has.
+        speaker_part: see :class:`mlvae.train.evidence.Evidence`.
+        even: whether replaced units are drawn evenly.
+        chain: whether errors cluster; otherwise every unit is for itself.
+        speaker_std: see :class:`mlvae.train.rates.RatesConfig`; None: the shipped one.
+        unit_std: the same.
+        expected: the same.
+    """
+
+    name: str
+    columns: Sequence[int] = tuple(ALL)
+    speaker_part: float = SPEAKER_PART
+    even: bool = False
+    chain: bool = True
+    speaker_std: float | None = None
+    unit_std: float | None = None
+    expected: float | None = None
+
+
+NONE = 1e-3
+VARIANTS = (
+    Variant("shipped"),
+    Variant("acceptor alone", GRAPH),
+    Variant("goodness of the estimator alone", ESTIMATOR),
+    Variant("goodness of the aligner alone", ALIGNER),
+    Variant("goodness of both, no acceptor", ESTIMATOR + ALIGNER),
+    Variant("replaced units drawn evenly", even=True),
+    Variant("no chain, no effects", chain=False, speaker_std=NONE, unit_std=NONE),
+    Variant("chain, no effects", speaker_std=NONE, unit_std=NONE),
+    Variant("chain, effects of units alone", speaker_std=NONE),
+    Variant("effects of units run free", unit_std=5.0),
+    Variant("speakers' medians kept", speaker_part=0.0),
+    Variant("speakers' medians taken away", speaker_part=1.0),
+    Variant("expected rate 0.02", expected=0.02),
+    Variant("expected rate 0.15", expected=0.15),
+)
+
+
+def judged(
+    variant: Variant, held_out: HeldOut, test: np.ndarray, units: UnitSequences, setup: Setup
+) -> np.ndarray:
+    """P(mispronounced) of the test part by a variant; measures (n, M) of its units."""
+    config = setup.settings.judge.rates
+    for name in ("speaker_std", "unit_std", "expected"):
+        if getattr(variant, name) is not None:
+            config = replace(config, **{name: getattr(variant, name)})
+    columns = list(variant.columns)
+    evidence = fit_evidence(
+        held_out.measures[:, columns],
+        held_out.sequences,
+        held_out.corrupted_measures[:, columns],
+        held_out.corrupted,
+        held_out.replaced,
+        len(setup.table),
+        config.expected,
+        variant.speaker_part,
+    )
+    ratio = evidence.log_ratio(held_out.measures[:, columns], held_out.sequences)
+    rates = fit_rates(held_out.sequences, ratio, len(setup.table), config)
+    if not variant.chain:
+        rates = replace(rates, within_word=0.0, across_words=0.0)
+    return rates.correctness(units, evidence.log_ratio(test[:, columns], units)).mispronounced
+
+
+def row(name: str, wrong: np.ndarray, positive: np.ndarray, scores: np.ndarray | None) -> list:
+    """Metrics of P(mispronounced)."""
+    base = positive.mean()
+    found = [
+        name,
+        average_precision(wrong, positive),
+        area_under_curve(wrong, positive),
+        None if scores is None else -float(np.corrcoef(wrong, scores)[0, 1]),
+        1 - ((wrong - positive) ** 2).mean() / (base * (1 - base)),
+        100 * (wrong > 0.5).mean(),
+        2 * (positive & (wrong > 0.5)).sum() / ((wrong > 0.5).sum() + positive.sum()),
+    ]
+    return found
+
+
+def main() -> int:
+    """Print the table; returns the exit status."""
+    parser = ArgumentParser(prog="judge.py", description=__doc__)
+    parser.add_argument("--data-dir", type=Path, required=True, help="folder of the corpus")
+    parser.add_argument("--exp-dir", type=Path, required=True, help="folder of the experiment")
+    parser.add_argument("--config", type=Path, required=True, help="that declares the systems")
+    parser.add_argument("--system", type=str, default="ml-vae-sub", help="a judged system")
+    parser.add_argument("--threshold", type=float, default=0.5, help="of wrong graded units")
+    parser.add_argument("--seed", type=int, default=0, help="of the replaced units")
+    args = parser.parse_args()
+    table = UnitTable.load(args.data_dir / "units" / "tokens.txt")
+    device = torch.device("cpu")
+    setup = Setup(
+        args.system,
+        load_config(args.config),
+        UnitDataset(table),
+        device,
+        args.seed,
+        args.exp_dir / args.system,
+    )
+    valid, test = (
+        load_cuts(args.exp_dir / "fa" / f"cuts_{split}.jsonl.gz") for split in ("valid", "test")
+    )
+    trained = load_ml_vae(setup, test)
+    system = SearchedModel(trained.model, trained.topology, trained.decoding, setup.dataset, device)
+    aligner = load_aligner(setup, test)
+    held_out = {
+        even: hold_out(system, valid, aligner, setup.settings.judge, args.seed, confusable)
+        for even, confusable in ((False, 0.25), (True, 1.0))
+    }
+    path = args.data_dir / "reference.jsonl.gz"
+    scores = None
+    if is_graded(path):
+        graded, _ = read_graded(path)
+        reference, scores = graded.units, graded.scores
+    else:
+        reference = read_reference(path)
+    wrong = system.wrong_units(test)
+    cuts = {cut.id: cut for cut in test}
+    known = [cuts[name] for name in reference.utterances if name in wrong]
+    places = np.concatenate(
+        [np.arange(len(reference.canonical))[reference.units_of[c.id]] for c in known]
+    )
+    measures = measure(known, wrong, system.unit_models(aligner))
+    sequences = sequences_of(known, table)
+    positive = reference.positive if scores is None else scores < args.threshold
+    positive = positive[places]
+    graded_scores = None if scores is None else scores[places]
+    scored = np.ones(len(places), dtype=bool) if scores is None else ~np.isnan(graded_scores)
+
+    def add(name: str, values: np.ndarray) -> None:
+        some = None if graded_scores is None else graded_scores[scored]
+        rows.append(row(name, values[scored], positive[scored], some))
+
+    rows: list[list] = []
+    logits = {"P of the acceptor": measures[:, 0]}
+    for name, odds in logits.items():
+        add(name, 1 / (1 + np.exp(-odds)))
+    for name, column in (("GOP of the estimator", 1), ("GOP of the aligner", 3)):
+        add(name, -np.expm1(-np.nan_to_num(measures[:, column])))
+    for variant in VARIANTS:
+        values = judged(variant, held_out[variant.even], measures, sequences, setup)
+        add(variant.name, values)
+    headers = ["answer", "AP", "AUC", "PCC", "Brier skill", "% flagged", "hard F1"]
+    print(
+        f"{scored.sum()} units of {len(known)} utterances, "
+        f"{100 * positive[scored].mean():.1f} % wrong"
+    )
+    print(tabulate(rows, headers, floatfmt=".3f"))
+    return 0
+
+
+if __name__ == "__main__":
+    start_program()
+    sys.exit(main())
