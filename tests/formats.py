@@ -195,6 +195,8 @@ def check_run(data: Path, exp: Path) -> None:
     assert check_records(data / "reference.jsonl.gz", page[section])
     for path in exp.glob("*/training.json"):
         check_records(path, page["training.json"])
+    for path in exp.glob("*/judge.json"):
+        check_records(path, page["judge.json"])
     for path in exp.glob("*/model.safetensors"):
         with safe_open(path, framework="pt") as file:
             metadata = json.loads(file.metadata()["json"])

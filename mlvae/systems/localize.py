@@ -18,6 +18,8 @@ tier                symbol              score
                                         deletions
 ==================  ==================  ==========================================================
 
+Where there is a judge (:mod:`mlvae.systems.judge`), probabilities are its own.
+
 A unit that was left out has no length, or the one that an aligner gives it: what was perceived is
 aligned once more for better boundaries, by a model that sees little context; see
 :func:`refine_boundaries`. How canonical units come by what was found in another pronunciation,
