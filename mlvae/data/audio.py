@@ -315,5 +315,12 @@ def write_wav(path: Path, samples: np.ndarray, sampling_rate: int) -> None:
         Path(path).write_bytes(content.getvalue())
 
 
+def wav_bytes(samples: np.ndarray, sampling_rate: int) -> bytes:
+    """Samples (num_samples,) float32 as a mono wav of floats, bit by bit the same."""
+    content = io.BytesIO()
+    soundfile.write(content, samples, sampling_rate, "FLOAT", format="WAV")
+    return content.getvalue()
+
+
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
