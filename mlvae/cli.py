@@ -24,13 +24,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if arguments is None:
         start_program()
-    options = _parser().parse_args(arguments)
+    options = _parsed(_parser(), arguments)
     try:
         return options.run(options)
     except ImportError as error:
         return _fail(_missing(error))
     except (ValueError, OSError) as error:
         return _fail(str(error))
+
+
+def _parsed(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The options; argparse takes no paths of a varying number after an option by itself."""
+    options, left = parser.parse_known_args(arguments)
+    if hasattr(options, "paths"):
+        options.paths += [Path(path) for path in left if not path.startswith("-")]
+        left = [path for path in left if path.startswith("-")]
+    if left:
+        parser.error(f"unrecognized arguments: {' '.join(left)}")
+    return options
 
 
 def _parser() -> argparse.ArgumentParser:
