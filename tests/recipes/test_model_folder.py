@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +22,7 @@ import mlvae
 from mlvae import cli
 from mlvae.data.dataset import load_cuts
 from mlvae.model_folder import _digest
+from tests.data.conftest import ROOT
 
 SYSTEMS = ("ml-vae", "ml-vae-sub")
 
@@ -89,6 +93,22 @@ def test_a_recording_in_memory(models, finished):
         model.localize_recording(np.zeros((2, 5)), rate, "one")
     with pytest.raises(ValueError, match="digital silence"):
         model.localize_recording(np.zeros(4000), rate, "one")
+
+
+def test_the_lines_of_the_readme(models, finished, tmp_path):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"<!-- a model folder in Python -->\n```python\n(.*?)```", text, re.S)
+    assert len([line for line in code.splitlines() if line]) == 10
+    shutil.copytree(models["ml-vae-sub"], tmp_path / "models" / "digits")
+    (cut, *_) = load_cuts(finished.exp / "ml-vae-sub" / "cuts_test.jsonl.gz")
+    (tmp_path / "recordings").mkdir()
+    shutil.copy(cut.recording.sources[0].source, tmp_path / "recordings" / "ann-01.wav")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()[:3]] == ["one", "two", "three"]
 
 
 def test_what_cannot_be_used_is_skipped_by_name(models, finished):
