@@ -421,8 +421,11 @@ def _table(path: Path, skip: Skip) -> Iterator[Utterance]:
             cells = dict(zip(header, (cell.strip() for cell in row)))
             file = cells.get("path", "")
             name = cells.get("id") or "-".join(Path(file).with_suffix("").parts).lstrip("/-.")
-            if len(row) != len(header) or not file:
+            if len(row) != len(header):
                 skip(name or place, f"{len(row)} cells where {len(header)} are due", place)
+                continue
+            if not file:
+                skip(name or place, "no path", place)
                 continue
             if _refused(name, taken, skip, place):
                 continue
