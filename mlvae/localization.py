@@ -12,6 +12,8 @@ import copy
 import hashlib
 import json
 import multiprocessing
+import os
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -363,9 +365,16 @@ _work: _Work | None = None
 
 
 def _begin(work: _Work) -> None:
-    """In a new process."""
+    """In a new process, which ends when the one that began it was killed."""
     global _work
     _work = work
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _one(chunk: Sequence[Utterance]) -> list[dict[str, Any]]:

@@ -277,12 +277,16 @@ def _copy(source: Path, target: Path) -> None:
     target.write_bytes(source.read_bytes())
 
 
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:400]
+
+
 def _json_of(path: Path) -> dict[str, Any]:
     """The object that a JSON file holds; ValueError names a file that holds none."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
+        raise ValueError(f"{path} cannot be read: {_one_line(error)}") from None
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds no JSON object")
     return content
@@ -325,7 +329,7 @@ def load(folder: Path | str, device: str = "cpu", lexicon: Path | None = None) -
     except (ValueError, OSError):
         raise
     except Exception as error:  # whatever somebody has put there
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        reason = f"{type(error).__name__}: {_one_line(error)}"
         raise ValueError(f"{folder} cannot be read as a model: {reason}") from error
 
 
@@ -457,7 +461,7 @@ def tensors_in(path: Path) -> int:
                 raise ValueError(f"{name} of shape {shape} has other bytes than it needs")
             total += numbers
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        reason = f"{type(error).__name__}: {_one_line(error)}"
         raise ValueError(f"{path} is damaged or no safetensors file: {reason}") from None
     return total
 
@@ -672,14 +676,13 @@ class Model:
             try:
                 portion.append(self._prepared(cut, allow_commands))
             except (ValueError, OSError) as error:
-                skipped[cut.id] = " ".join(str(error).split()).removeprefix(f"{cut.id}: ")
+                skipped[cut.id] = _one_line(error).removeprefix(f"{cut.id}: ")
             except Exception as error:  # whatever is wrong with one cut, the others go on
-                skipped[cut.id] = f"{type(error).__name__}: {' '.join(str(error).split())}"
+                skipped[cut.id] = f"{type(error).__name__}: {_one_line(error)}"
             if sum(one.num_frames for one in portion) >= MAX_FRAMES:
-                self._answer(portion, answers, skipped)
+                self._answer_each(portion, answers, skipped)
                 portion = []
-        if portion:
-            self._answer(portion, answers, skipped)
+        self._answer_each(portion, answers, skipped)
         return Localized(answers, skipped)
 
     def localize_recording(self, audio: np.ndarray, sampling_rate: int, text: str) -> Answer:
@@ -721,18 +724,37 @@ class Model:
             raise ValueError(f"{cut.num_frames} frames for {len(units)} units")
         return cut
 
-    def _answer(
+    def _answer_each(
         self, cuts: Sequence[MonoCut], answers: list[Answer], skipped: dict[str, str]
     ) -> None:
-        """Align and localise a portion of cuts, and take over what is found."""
+        """Answer cuts together; where that fails each by itself, so that the others go on."""
+        if not cuts:
+            return
+        try:
+            found, short = self._answered(cuts)
+        except Exception as error:  # whatever is wrong with one of them
+            if len(cuts) > 1:
+                for cut in cuts:
+                    self._answer_each([cut], answers, skipped)
+                return
+            found, short = [], {cuts[0].id: f"{type(error).__name__}: {_one_line(error)}"}
+        finally:
+            dataset = getattr(self.system, "dataset", None)
+            if dataset is not None:
+                dataset.forget()  # ids may come again, and memory is not to grow
+        answers += found
+        skipped.update(short)
+
+    def _answered(self, cuts: Sequence[MonoCut]) -> tuple[list[Answer], dict[str, str]]:
+        """Align and localise cuts; also the ids of those without an answer, with reasons."""
+        answers: list[Answer] = []
+        skipped: dict[str, str] = {}
         with denormals_flushed():
             features = UnitDataset(self.table)
             aligned, short = self.aligner.align(CutSet.from_cuts(cuts), features)
             for cut_id in short:
                 skipped[cut_id] = "too short for its units, or they find no place in its speech"
-            if not len(aligned):
-                return
-            localized, short = self.system.localize(aligned)
+            localized, short = self.system.localize(aligned) if len(aligned) else ((), ())
             for cut_id in short:
                 skipped[cut_id] = "too short for its units"
             for cut in localized:
@@ -741,9 +763,7 @@ class Model:
                 custom["loop_gain"] = round(loop - score, 4)
                 custom.pop("dataloading_info", None)
                 answers.append(answer_of(fastcopy(cut, features=None, custom=custom)))
-        dataset = getattr(self.system, "dataset", None)
-        if dataset is not None:
-            dataset.forget()  # ids may come again, and memory is not to grow
+        return answers, skipped
 
 
 def scores_of(cut: MonoCut, dataset: UnitDataset, aligner: Aligner) -> tuple[float, float]:

@@ -73,7 +73,7 @@ class Utterance:
         """The utterance as a cut with a text.
 
         Args:
-            channel: of a recording of several which one is taken, the first being 0.
+            channel: of a recording of several channels which one is taken, the first being 0.
             allow_commands: whether a shell command may be run.
 
         Raises:
@@ -85,6 +85,8 @@ class Utterance:
         if self.text_file:
             text = decode_text(Path(text).read_bytes()).strip()
         recording = self._recording(allow_commands)
+        if recording.num_channels == 1:
+            channel = 0
         if channel not in recording.channel_ids:
             raise AudioError(f"no channel {channel}: it has {recording.num_channels}")
         end = recording.duration if self.end is None else min(self.end, recording.duration)

@@ -371,6 +371,24 @@ def test_wrong_options_are_a_line(models, options, match, tmp_path, capsys, monk
     assert not (tmp_path / "out").exists()
 
 
+def test_a_cut_that_cannot_be_answered_does_not_end_the_others(models, cuts, monkeypatch):
+    model = mlvae.load(models["ml-vae-sub"])
+    whole = model.localize(cuts[:4])
+    localize, bad = type(model.system).localize, cuts[1].id
+
+    def failing(self, some, passes=None):
+        if bad in some.ids:
+            raise RuntimeError("k2 is not\npleased")
+        return localize(self, some, passes)
+
+    monkeypatch.setattr(type(model.system), "localize", failing)
+    found = model.localize(cuts[:4])
+    assert [answer.id for answer in found.answers] == [cuts[n].id for n in (0, 2, 3)]
+    assert found.skipped == {bad: "RuntimeError: k2 is not pleased"}
+    for answer, alone in zip(found.answers, [whole.answers[n] for n in (0, 2, 3)]):
+        assert [u.perceived for u in answer.units] == [u.perceived for u in alone.units]
+
+
 def test_nothing_is_kept_of_what_was_answered(models, cuts):
     model = mlvae.load(models["ml-vae-sub"])
     first = model.localize(cuts[:2]).answers
