@@ -14,6 +14,7 @@ import json
 import multiprocessing
 import os
 import threading
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -30,7 +31,7 @@ from lhotse.utils import fastcopy
 from mlvae.answers import Answer, answer_of
 from mlvae.data.recordings import Found, Utterance
 from mlvae.made import Record
-from mlvae.model_folder import ABOUT, Model, load
+from mlvae.model_folder import ABOUT, Model, OtherVersions, load, other_versions
 from mlvae.plausibility import FlaggedUnits, count_flagged
 from mlvae.report.exports import FILES, TEXTGRIDS, write_answer_textgrid, write_exports
 from mlvae.report.textgrid import remove_other_textgrids, textgrid_paths
@@ -81,7 +82,7 @@ def localize(model: Path, found: Found, folder: Path, options: Options) -> int:
     """
     torch.set_num_threads(1)  # one recording is too small to share; answers do not depend on it
     model = Path(model).resolve()
-    ready = load(model, options.device, options.lexicon)  # before any other work
+    ready = _read(model, options)  # before any other work
     outputs = [folder / name for one in options.formats for name in FILES[one]]
     with stage_folder(STAGE, folder, outputs) as record:
         report = StageReport(STAGE, folder)
@@ -90,6 +91,8 @@ def localize(model: Path, found: Found, folder: Path, options: Options) -> int:
             f"{STAGE}: {found.count} utterances in a {found.kind}, by {ready.about['system']} "
             f"({trained.get('title')}, {trained.get('hours')} hours)"
         )
+        if others := other_versions(ready.about["versions"]):
+            log(f"{STAGE}: warning: {others}")
         if "textgrid" in options.formats:
             ids = (utterance.id for utterance in found.items())
             record.check(textgrid_paths(ids, folder / TEXTGRIDS).values())
@@ -106,6 +109,13 @@ def localize(model: Path, found: Found, folder: Path, options: Options) -> int:
                 parts.write(number, lines)
                 progress.update(len(lines))
         return _finish(parts, folder, options, record, report)
+
+
+def _read(folder: Path, options: Options) -> Model:
+    """The model; other versions than it was packed with are a line in the log, for who asks."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OtherVersions)
+        return load(folder, options.device, options.lexicon)
 
 
 def _finish(
@@ -275,7 +285,7 @@ class _Work:
         """
         if self.model is None:
             torch.set_num_threads(1)
-            self.model = load(self.folder, self.options.device, self.options.lexicon)
+            self.model = _read(self.folder, self.options)
         reasons: dict[str, str] = {}
         cuts = _readable(chunk, self.options, reasons)
         found = self.model.localize(cuts, self.options.allow_commands)
@@ -391,7 +401,7 @@ def answer_one(model: Path, found: Found, options: Options) -> Answer:
         ValueError: the model or the recording cannot be used; says why.
     """
     torch.set_num_threads(1)
-    ready = load(model, options.device, options.lexicon)
+    ready = _read(model, options)
     (utterance,) = found.items()
     localized = ready.localize([utterance.cut(options.channel)])
     for reason in localized.skipped.values():

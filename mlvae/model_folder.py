@@ -15,6 +15,7 @@ import os
 import random
 import re
 import subprocess
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -303,8 +304,12 @@ def _digest(path: Path) -> str:
 # ---- Reading
 
 
+class OtherVersions(UserWarning):
+    """A model was packed with other versions of what answers depend on."""
+
+
 def load(folder: Path | str, device: str = "cpu", lexicon: Path | None = None) -> Model:
-    """Read a model folder.
+    """Read a model folder; a warning names packages of other versions than it was packed with.
 
     Args:
         folder: what :func:`pack` wrote; it may come from anybody.
@@ -325,6 +330,8 @@ def load(folder: Path | str, device: str = "cpu", lexicon: Path | None = None) -
     try:
         about = read_about(folder)
         check_files(folder, about)
+        if others := other_versions(about["versions"]):
+            warnings.warn(f"{folder}: {others}", OtherVersions, stacklevel=2)
         return _load(folder, about, select_device(device), lexicon)
     except (ValueError, OSError):
         raise
@@ -344,6 +351,22 @@ _ABOUT = {
     "versions": dict,
     "files": dict,
 }
+
+
+def other_versions(packed: Mapping[str, Any]) -> str:
+    """One line about packages that are here in other versions than a model was packed with.
+
+    Empty where there is none. A model is read all the same; its answers may differ in the last
+    digits, and more where features or the search are computed otherwise.
+    """
+    here = versions()
+    named = ("mlvae", "torch", "k2", "lhotse")
+    wrong = [
+        f"{name} {packed.get(name)!s:.40}, here {here[name]}"
+        for name in named
+        if packed.get(name) != here[name]
+    ]
+    return f"packed with {'; '.join(wrong)}: answers may differ" if wrong else ""
 
 
 def read_about(folder: Path) -> dict[str, Any]:

@@ -21,7 +21,8 @@ from lhotse.utils import fastcopy
 import mlvae
 from mlvae import cli
 from mlvae.data.dataset import load_cuts
-from mlvae.model_folder import _digest
+from mlvae.data.manifests import write_manifest
+from mlvae.model_folder import OtherVersions, _digest
 from tests.data.conftest import ROOT
 
 SYSTEMS = ("ml-vae", "ml-vae-sub")
@@ -268,6 +269,39 @@ def test_what_was_damaged_or_is_of_another_version_is_named(folder, capsys):
     refused(folder, capsys, "cannot be read")
     (folder / "model.json").unlink()
     refused(folder, capsys, "is no model folder")
+
+
+def test_other_versions_are_named_and_the_model_is_read(folder, capsys):
+    about = json.loads((folder / "model.json").read_text())
+    sign(folder, versions={**about["versions"], "k2": "1.0", "torch": ["\n"]})
+    with pytest.warns(OtherVersions, match="packed with torch .*; k2 1.0, here"):
+        assert mlvae.load(folder).table.symbols
+    recordings = folder.parent / "in"
+    recordings.mkdir()
+    soundfile.write(recordings / "a.wav", np.random.RandomState(0).randn(8000) * 0.1, 8000)
+    (recordings / "a.txt").write_text("one")
+    out = folder.parent / "out"
+    assert cli.main(["localize", str(folder), str(recordings), str(out)]) == 0
+    assert "warning: packed with torch" in capsys.readouterr().out
+
+
+def test_a_system_without_probabilities(prepared, tmp_path, models):
+    prepared.systems = "two-pass-fa"
+    assert prepared.run(3, 4, 5) == [0, 0, 0]
+    folder = tmp_path / "model"
+    assert cli.main(["pack", str(prepared.exp / "two-pass-fa"), str(folder)]) == 0
+    answered = load_cuts(prepared.exp / "two-pass-fa" / "cuts_test.jsonl.gz")
+    found = mlvae.load(folder).localize(plain(answered))
+    for answer, cut in zip(found.answers, answered):
+        assert answer.cut.supervisions[0].alignment == cut.supervisions[0].alignment
+        assert answer.mean_p is None and len(answer.words) == len(answer.units)
+        assert sum(word.num_flagged for word in answer.words) == answer.num_flagged
+    write_manifest(tmp_path / "cuts.jsonl.gz", plain(answered))
+    command = ["localize", str(folder), str(tmp_path / "cuts.jsonl.gz"), str(tmp_path / "out")]
+    assert cli.main([*command, "--format", "csv,ctm,textgrid"]) == 0
+    (header, first, *_) = (tmp_path / "out" / "words.csv").read_text().splitlines()
+    assert dict(zip(header.split(","), first.split(",")))["p_mispronounced"] == ""
+    assert len((tmp_path / "out" / "units.ctm").read_text().splitlines()[0].split()) == 5
 
 
 def test_metadata_without_meaning_is_one_line(folder, capsys):
