@@ -15,6 +15,7 @@ import soundfile
 from lhotse import CutSet
 
 import mlvae
+from benchmarks import localize as benchmark
 from mlvae import cli, localization
 from mlvae.data.dataset import load_cuts
 from mlvae.data.manifests import write_manifest
@@ -412,3 +413,17 @@ def test_manifests_with_wrong_lines(cuts, run, tmp_path):
     assert "same id" in reasons["a"]
     assert len(reasons) == 4
     assert {row["utterance"] for row in rows(tmp_path / "out" / "units.csv")} == {"a"}
+
+
+def test_the_benchmark_says_what_recordings_cost(recordings, models, tmp_path, capsys):
+    path = tmp_path / "cost.json"
+    options = ["--few", "2", "--jobs", "1", "--json", str(path)]
+    assert benchmark.main([str(models["ml-vae"]), str(recordings), *options]) == 0
+    few, many, *_ = json.loads(path.read_text())
+    assert (few["count"], many["count"]) == (2, 9)
+    assert few["audio"] < many["audio"] and few["skipped"] == many["skipped"] == 0
+    assert all(row[key] > 0 for row in (few, many) for key in ("seconds", "work", "megabytes"))
+    table = capsys.readouterr().out.splitlines()
+    assert table[0].split()[:2] == ["jobs", "recordings"] and "mlvae localize" in table[2]
+    grown = {**many, "megabytes": 2 * few["megabytes"]}
+    assert not benchmark.bounded([few, grown], 1)
