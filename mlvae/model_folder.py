@@ -63,8 +63,9 @@ LARGEST_HEADER = 2**20
 PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".bin", ".joblib")
 #: How texts become units: pronunciations of words, BPE tokens of words, or units as they are.
 TEXTS = ("lexicon", "bpe", "units")
-#: Frames of what is searched together, besides a recording that is longer.
-MAX_FRAMES = 30_000
+#: Frames of what is searched together, unless a recording is longer; more is hardly faster and
+#: takes more memory.
+MAX_FRAMES = 4000
 
 
 # ---- Writing
@@ -772,7 +773,9 @@ class Model:
         """Align and localise cuts; also the ids of those without an answer, with reasons."""
         answers: list[Answer] = []
         skipped: dict[str, str] = {}
-        with denormals_flushed():
+        with denormals_flushed(), warnings.catch_warnings():
+            # A recording that is longer than a batch is a batch of its own.
+            warnings.filterwarnings("ignore", message="The first cut drawn in batch collection")
             features = UnitDataset(self.table)
             aligned, short = self.aligner.align(CutSet.from_cuts(cuts), features)
             for cut_id in short:
