@@ -86,10 +86,10 @@ def localize(model: Path, found: Found, folder: Path, options: Options) -> int:
     outputs = [folder / name for one in options.formats for name in FILES[one]]
     with stage_folder(STAGE, folder, outputs) as record:
         report = StageReport(STAGE, folder)
-        trained = ready.about.get("trained_on", {})
+        trained = ready.about["trained_on"]
         log(
             f"{STAGE}: {found.count} utterances in a {found.kind}, by {ready.about['system']} "
-            f"({trained.get('title')}, {trained.get('hours')} hours)"
+            f"({trained.get('title')!s:.60}, {trained.get('hours')!s:.10} hours)"
         )
         if others := other_versions(ready.about["versions"]):
             log(f"{STAGE}: warning: {others}")
@@ -99,10 +99,11 @@ def localize(model: Path, found: Found, folder: Path, options: Options) -> int:
         for name, reason, place in found.skipped:
             report.skip(name, reason, place=place)
         parts = _Parts(folder / PARTS, record, _identity(model, found, options))
+        parts.count(chunks(found.items()))
         todo = parts.missing(chunks(found.items()))
         work = _Work(model, options, ready if options.num_jobs == 1 else None)
         with Progress(STAGE, "utterance", found.count) as progress:
-            progress.skip(parts.num_utterances)
+            progress.skip(parts.num_done)
             for number, lines in _done(work, todo, options.num_jobs):
                 if "textgrid" in options.formats:
                     _write_textgrids(lines, folder / TEXTGRIDS, record)
@@ -140,8 +141,12 @@ def _finish(
         else:
             report.done()
     write_exports(folder, options.formats, parts.answers)
-    if "textgrid" in options.formats:
-        remove_other_textgrids(record, folder / TEXTGRIDS, wanted)
+    if "textgrid" not in options.formats:
+        wanted = set()
+    remove_other_textgrids(record, folder / TEXTGRIDS, wanted)
+    for name in (name for one in FILES if one not in options.formats for name in FILES[one]):
+        if record.is_ours(folder / name):  # of an earlier run, with other formats
+            record.remove(folder / name)
     log(f"{STAGE}: {counts.line()}")
     for warning in counts.warnings():
         log(f"{STAGE}: warning: {warning}")
@@ -191,8 +196,8 @@ class _Parts:
 
     def __init__(self, folder: Path, record: Record, identity: str) -> None:
         self.folder, self.record = folder, record
-        self.num_utterances = 0  # in parts that were there before
-        self._numbers: list[int] = []
+        self.num_done = 0  # utterances in parts that were there before
+        self._done: list[bool] = []
         run = folder / RUN
         same = record.is_ours(run) and json.loads(run.read_text()).get("identity") == identity
         if not same:
@@ -204,19 +209,16 @@ class _Parts:
         """The file of a chunk."""
         return self.folder / f"{number:06d}.jsonl"
 
-    def missing(self, chunks: Iterable[list[Utterance]]) -> Iterator[tuple[int, list[Utterance]]]:
-        """The chunks that have no part yet, with their numbers."""
-        todo = self._missing(chunks)
-        first = next(todo, None)  # parts that are there are counted before the work begins
-        return iter(()) if first is None else _with_first(first, todo)
+    def count(self, chunks: Iterable[list[Utterance]]) -> None:
+        """See which chunks there are, and which of them are done."""
+        for chunk in chunks:
+            self._done.append(self.record.is_ours(self.path(len(self._done))))
+            self.num_done += len(chunk) * self._done[-1]
 
-    def _missing(self, chunks: Iterable[list[Utterance]]) -> Iterator[tuple[int, list[Utterance]]]:
-        for number, chunk in enumerate(chunks):
-            self._numbers.append(number)
-            if self.record.is_ours(self.path(number)):
-                self.num_utterances += len(chunk)
-            else:
-                yield number, chunk
+    def missing(self, chunks: Iterable[list[Utterance]]) -> Iterator[tuple[int, list[Utterance]]]:
+        """The chunks that are not done, with their numbers."""
+        done = list(self._done)
+        return (item for item in enumerate(chunks) if not done[item[0]])
 
     def write(self, number: int, lines: Sequence[dict[str, Any]]) -> None:
         """Write a part whole, or not at all."""
@@ -226,7 +228,7 @@ class _Parts:
 
     def lines(self) -> Iterator[dict[str, Any]]:
         """The lines of all parts, in the order of the utterances."""
-        for number in self._numbers:
+        for number in range(len(self._done)):
             with self.path(number).open(encoding="utf-8") as file:
                 yield from map(json.loads, file)
 
@@ -242,11 +244,6 @@ class _Parts:
                 self.record.remove(path)
         with contextlib.suppress(OSError):  # it is not there, or somebody's file is in it
             self.folder.rmdir()
-
-
-def _with_first(first: Any, others: Iterator[Any]) -> Iterator[Any]:
-    yield first
-    yield from others
 
 
 def _write_textgrids(lines: Sequence[dict[str, Any]], folder: Path, record: Record) -> None:

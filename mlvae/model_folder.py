@@ -57,7 +57,7 @@ ALIGNER = "fa/model.safetensors"
 FORMAT = 1
 
 #: Largest files in bytes, by the end of the name; headers of safetensors have a limit of their own.
-LARGEST = {".json": 2**20, ".yaml": 2**20, ".txt": 2**26, ".model": 2**24, ".safetensors": 2**33}
+LARGEST = {".json": 2**20, ".yaml": 2**20, ".txt": 2**25, ".model": 2**24, ".safetensors": 2**33}
 LARGEST_HEADER = 2**20
 #: What pickles are named; of a name like these no file may lie in the folder.
 PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".bin", ".joblib")
@@ -105,6 +105,11 @@ def pack(
     training = _json_of(system_folder / "training.json")
     if "unavailable" in training:
         raise ValueError(f"{system_folder} was not trained: {training['unavailable']}")
+    if config is None and not (system_folder / CONFIG).is_file():
+        raise ValueError(
+            f"{system_folder} has no {CONFIG}, as it was trained by an earlier version: say the "
+            "configuration of the training with --config"
+        )
     settings = load_config(config or system_folder / CONFIG, [name])
     if KINDS[settings.system(name).kind].load is None:
         raise ValueError(f"{name} flags nothing: there is no model of it to pack")
@@ -349,6 +354,7 @@ _ABOUT = {
     "features": dict,
     "text": dict,
     "seed": int,
+    "trained_on": dict,
     "versions": dict,
     "files": dict,
 }

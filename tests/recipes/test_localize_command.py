@@ -19,6 +19,7 @@ from benchmarks import localize as benchmark
 from mlvae import cli, localization
 from mlvae.data.dataset import load_cuts
 from mlvae.data.manifests import write_manifest
+from mlvae.made import RECORD
 from tests.formats import PAGE, check_folder, check_records, read_page
 from tests.recipes.test_model_folder import models, plain
 
@@ -263,6 +264,17 @@ def test_a_killed_run_goes_on_and_gives_the_same(recordings, run, tmp_path, monk
     assert len(done) == 2  # of five
     assert content(tmp_path / "out") == content(tmp_path / "whole")
     assert not (tmp_path / "out" / "parts").exists()
+
+
+def test_files_of_other_formats_are_of_this_run_or_gone(recordings, run, tmp_path):
+    out = tmp_path / "out"
+    assert run(recordings, "out", "--format", "ctm,json,textgrid") == 0
+    (out / "words.ctm").write_text("mine")
+    assert run(recordings, "out", "--format", "csv") == 0
+    assert {path.name for path in out.iterdir() if path.suffix in (".csv", ".ctm", ".jsonl")} == {
+        *("units.csv", "words.csv", "utterances.csv", "words.ctm", "skipped.jsonl", RECORD)
+    }
+    assert os.listdir(out / "textgrids") == []
 
 
 def test_parts_of_other_recordings_are_not_gone_on_from(recordings, cuts, run, monkeypatch):

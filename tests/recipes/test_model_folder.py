@@ -321,6 +321,10 @@ def test_only_what_was_trained_is_packed(finished, tmp_path, capsys):
         config = ["--config", str(finished.config)]
         assert cli.main(["pack", str(folder), str(tmp_path / "out"), *config]) == 1
         assert match in capsys.readouterr().err
+    old = shutil.copytree(finished.exp / "ml-vae", tmp_path / "old")
+    (old / "config.yaml").unlink()
+    assert cli.main(["pack", str(old), str(tmp_path / "out")]) == 1
+    assert "say the configuration of the training with --config" in capsys.readouterr().err
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("mine")
     command = ["pack", str(finished.exp / "ml-vae"), str(tmp_path / "out")]
