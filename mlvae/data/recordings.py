@@ -261,8 +261,12 @@ def _stamps(utterance: Utterance) -> list[Any]:
     """Sizes and times of the files of an utterance, which tell whether they were replaced."""
     files = [utterance.audio, utterance.text if utterance.text_file else ""]
     if utterance.line:
-        recording = json.loads(utterance.line).get("recording") or {}
-        files = [str(source.get("source")) for source in recording.get("sources") or ()]
+        recording = json.loads(utterance.line).get("recording")
+        sources = recording.get("sources") if isinstance(recording, dict) else None
+        known = (
+            [one for one in sources if isinstance(one, dict)] if isinstance(sources, list) else []
+        )
+        files = [str(one.get("source")) for one in known]
     stamps: list[Any] = []
     for file in files:
         try:
@@ -551,7 +555,8 @@ def _manifest(path: Path, skip: Skip) -> Iterator[Utterance]:
             skip(shown_id(content), "its id is no text", place)
         elif not _refused(name, taken, skip, place):
             content.pop("features", None)
-            for supervision in content.get("supervisions") or ():
+            supervisions = content.get("supervisions")
+            for supervision in supervisions if isinstance(supervisions, list) else ():
                 if isinstance(supervision, dict):
                     supervision.pop("alignment", None)
             duration = content.get("duration")
