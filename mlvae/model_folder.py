@@ -39,7 +39,7 @@ from mlvae.data.dataset import FRAME_SHIFT, NETWORK_FRAMES, UnitDataset, load_cu
 from mlvae.data.features import fbank_extractor, with_features
 from mlvae.data.lexicon import PHONES, Lexicon, Pronunciation, read_lexicon
 from mlvae.data.manifests import check_sources, recording_cut, write_json
-from mlvae.data.text import spelt_words
+from mlvae.data.text import normalized, spelt_words
 from mlvae.data.units import UnitTable, canonical_units
 from mlvae.device import denormals_flushed, select_device
 from mlvae.environment import versions
@@ -205,20 +205,27 @@ def _pack_text(
 
 
 def words_of_cuts(cuts: Iterable[MonoCut]) -> dict[str, tuple[Pronunciation, ...]]:
-    """The words of cuts with their units, those that are most frequent first."""
+    """The words of cuts with their units, those that are most frequent first.
+
+    Words are spelt as texts are compared (:func:`mlvae.data.text.normalized`); what has a blank in
+    it is no word of a text.
+    """
     counts: dict[str, Counter[Pronunciation]] = {}
     for cut in cuts:
         word_of, custom = units_of_words(cut), cut.supervisions[0].custom
         if word_of is None:
             continue
         units = canonical_units(cut)
-        for place, word in enumerate(custom["words"]):
+        others = custom.get("pronunciations") or [()] * len(custom["words"])
+        for place, (word, also) in enumerate(zip(custom["words"], others)):
             own = tuple(unit for unit, of in zip(units, word_of) if of == place)
-            counts.setdefault(word, Counter())[own] += 1
-        for word, others in zip(custom["words"], custom.get("pronunciations") or ()):
-            counts[word].update({tuple(units): 0 for units in others})
+            found = counts.setdefault(normalized(word), Counter())
+            found[own] += 1
+            found.update({tuple(pronunciation): 0 for pronunciation in also})
     return {
-        word: tuple(units for units, _ in found.most_common()) for word, found in counts.items()
+        word: tuple(units for units, _ in found.most_common())
+        for word, found in counts.items()
+        if len(word.split()) == 1
     }
 
 

@@ -62,7 +62,7 @@ def test_by_bpe_and_as_they_are(tmp_path):
 
 
 def test_the_words_of_cuts_are_a_lexicon():
-    one = cut_of(None, units=["t", "uw", "t"], words=["to", "t"], word_of_unit=[0, 0, 1])
+    one = cut_of(None, units=["t", "uw", "t"], words=["TO", "t"], word_of_unit=[0, 0, 1])
     two = cut_of(
         None,
         units=["t", "ah"],
@@ -71,7 +71,8 @@ def test_the_words_of_cuts_are_a_lexicon():
         pronunciations=[[["t", "ah"], ["t", "uw", "l"]]],
     )
     none = cut_of(None, units=["t"])
-    assert words_of_cuts([one, two, two, none]) == {
+    blank = cut_of(None, units=["t"], words=["t t"])
+    assert words_of_cuts([one, two, two, none, blank]) == {
         "to": (("t", "ah"), ("t", "uw"), ("t", "uw", "l")),
         "t": (("t",),),
     }
