@@ -32,7 +32,7 @@ AUDIO_SUFFIXES = frozenset(
     f".{name}"
     for name in (
         *("wav", "flac", "ogg", "oga", "opus", "mp3", "aif", "aiff", "aifc", "au", "snd", "sph"),
-        *("w64", "rf64", "caf", "m4a", "aac", "wma"),
+        *("w64", "rf64", "caf", "m4a", "aac", "wma", "mp4", "mka", "webm", "amr", "3gp"),
     )
 )
 """Ends of names, in small letters, of what is meant as a recording, readable here or not."""
