@@ -7,6 +7,9 @@ import gzip
 import json
 import os
 import shlex
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +23,7 @@ from mlvae import cli, localization
 from mlvae.data.dataset import load_cuts
 from mlvae.data.manifests import write_manifest
 from mlvae.made import RECORD
+from tests.data.conftest import ROOT
 from tests.formats import PAGE, check_folder, check_records, read_page
 from tests.recipes.test_model_folder import models, plain
 
@@ -299,6 +303,35 @@ def test_several_processes_give_the_same(recordings, run, tmp_path, monkeypatch)
     assert run(recordings, "one") == 0
     assert run(recordings, "two", "--num-jobs", "2") == 0
     assert content(tmp_path / "one") == content(tmp_path / "two")
+
+
+def test_processes_end_with_the_one_that_began_them(recordings, models, tmp_path):
+    command = [sys.executable, "-m", "mlvae.cli", "localize", str(models["ml-vae-sub"])]
+    process = subprocess.Popen(
+        [*command, str(recordings), str(tmp_path / "out"), "--num-jobs", "2"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    family: list[int] = []
+    until = time.monotonic() + 60
+    while len(family) < 3 and process.poll() is None and time.monotonic() < until:
+        family = benchmark.family(process.pid)
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    assert len(family) >= 3
+    while any(is_running(pid) for pid in family) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not any(is_running(pid) for pid in family)
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is such a process that is not just waited for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_a_channel_of_several_and_what_ffmpeg_reads(cuts, run, tmp_path, monkeypatch):
