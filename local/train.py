@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from options import ModelOptions, parse_model_options
 
-from mlvae.config import load_config
+from mlvae.config import CONFIG, load_config, write_config
 from mlvae.data.dataset import UnitDataset, load_cuts, usable_cuts
 from mlvae.data.manifests import write_json
 from mlvae.data.units import UnitTable
@@ -43,7 +43,7 @@ def train_together(options: ModelOptions) -> int:
     outputs = [
         options.exp_dir / name / file
         for name in options.systems
-        for file in (*MADE_BY_SYSTEMS, "training.json", LEARNING_CURVES)
+        for file in (*MADE_BY_SYSTEMS, CONFIG, "training.json", LEARNING_CURVES)
     ]
     with contextlib.ExitStack() as stack:
         group = distributed.process_group(options.device, options.num_processes)
@@ -88,6 +88,7 @@ def train_systems(options: ModelOptions, device: torch.device) -> int:
             training = kind.train(setup, train, valid)
             if not main:
                 continue
+            write_config(folder / CONFIG, config, name)
             write_json(folder / "training.json", {**training, "seed": options.seed})
             if "unavailable" in training:
                 continue  # the reason was logged

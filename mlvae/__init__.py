@@ -1,3 +1,17 @@
 """Mismatch localisation between speech and text with k2, without human annotation."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mlvae.model_folder import Model
+
 __version__ = "0.1.0"
+
+
+def load(*arguments: Any, **options: Any) -> Model:
+    """Read a model folder; see :func:`mlvae.model_folder.load`; torch is imported here."""
+    from mlvae.model_folder import load as load_model
+
+    return load_model(*arguments, **options)

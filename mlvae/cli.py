@@ -24,13 +24,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if arguments is None:
         start_program()
-    options = _parser().parse_args(arguments)
+    options = _parsed(_parser(), arguments)
     try:
         return options.run(options)
     except ImportError as error:
         return _fail(_missing(error))
     except (ValueError, OSError) as error:
         return _fail(str(error))
+
+
+def _parsed(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The options; argparse takes no paths of a varying number after an option by itself."""
+    options, left = parser.parse_known_args(arguments)
+    if hasattr(options, "paths"):
+        options.paths += [Path(path) for path in left if not path.startswith("-")]
+        left = [path for path in left if path.startswith("-")]
+    if left:
+        parser.error(f"unrecognized arguments: {' '.join(left)}")
+    return options
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -69,6 +80,62 @@ def _parser() -> argparse.ArgumentParser:
         "the form frames: and what is perceived instead is told (default: ml)",
     )
     graph.set_defaults(run=_graph)
+
+    pack = commands.add_parser("pack", help="make a model folder of a trained system")
+    pack.add_argument(
+        "system", type=Path, metavar="SYSTEM", help="EXP_DIR/RECIPE/CORPUS/CONFIG/SYSTEM"
+    )
+    pack.add_argument("out", type=Path, metavar="OUT", help="folder to write")
+    pack.add_argument(
+        "--data-dir",
+        type=Path,
+        help="data folder of the corpus (default: where the features of the training cuts lie)",
+    )
+    pack.add_argument(
+        "--config", type=Path, help="YAML file of the training (default: SYSTEM/config.yaml)"
+    )
+    pack.add_argument(
+        "--lexicon", type=Path, help="pronunciations besides those of the training text"
+    )
+    pack.add_argument("--licence", help="of the data, in words")
+    pack.set_defaults(run=_pack)
+
+    localize = commands.add_parser(
+        "localize", help="find what does not match its text in recordings, by a model folder"
+    )
+    localize.add_argument("model", type=Path, metavar="MODEL", help="folder that `pack` wrote")
+    localize.add_argument(
+        "paths",
+        type=Path,
+        nargs="*",
+        metavar="INPUT OUT",
+        help="INPUT: a folder of recordings with texts of the same names (.txt, .lab), a table "
+        "(.csv, .tsv: path, text, speaker), a Kaldi data directory or cuts of lhotse (.jsonl.gz); "
+        "OUT: folder to write. With --audio: OUT alone, or nothing to print the answer",
+    )
+    localize.add_argument("--audio", type=Path, help="a single recording in the place of INPUT")
+    localize.add_argument("--text", help="what should be said in it")
+    localize.add_argument(
+        "--format",
+        default="textgrid,csv,cuts",
+        help="what to write, of textgrid, ctm, json, csv and cuts, with commas between "
+        "(default: textgrid,csv,cuts)",
+    )
+    localize.add_argument("--num-jobs", type=int, default=1, help="processes (default: 1)")
+    localize.add_argument(
+        "--channel",
+        type=int,
+        default=0,
+        help="of recordings of several channels, the first being 0 (default: 0)",
+    )
+    localize.add_argument("--lexicon", type=Path, help="pronunciations besides those of the model")
+    localize.add_argument(
+        "--allow-commands",
+        action="store_true",
+        help="run the shell commands that INPUT names in the place of audio files",
+    )
+    localize.add_argument("--device", default="cpu", help="auto, cpu or cuda (default: cpu)")
+    localize.set_defaults(run=_localize)
     return parser
 
 
@@ -91,6 +158,68 @@ def _graph(options: argparse.Namespace) -> int:
         draw_graph(units, temporary, options.form, topology=options.topology)
     print(options.svg)
     return 0
+
+
+def _pack(options: argparse.Namespace) -> int:
+    from mlvae.model_folder import pack
+
+    about = pack(
+        options.system,
+        options.out,
+        data_dir=options.data_dir,
+        config=options.config,
+        lexicon=options.lexicon,
+        licence=options.licence,
+    )
+    size = sum(file["size"] for file in about["files"].values())
+    print(f"{options.out}: {about['label']}, {size / 1e6:.1f} MB")
+    return 0
+
+
+def _localize(options: argparse.Namespace) -> int:
+    try:
+        return _localized(options)
+    except (ValueError, OSError) as error:
+        _fail(" ".join(str(error).split()))
+        return 2  # nothing was done
+
+
+def _localized(options: argparse.Namespace) -> int:
+    """The command; what cannot be done at all raises ValueError or OSError."""
+    single = options.audio is not None
+    if single != (options.text is not None):
+        raise ValueError("--audio and --text go together")
+    most = 1 if single else 2
+    if len(options.paths) > most or (len(options.paths) < most and not single):
+        raise ValueError("MODEL INPUT OUT are needed, or MODEL --audio FILE --text TEXT [OUT]")
+    if not 1 <= options.num_jobs <= 1000:
+        raise ValueError(f"--num-jobs must be from 1 to 1000, not {options.num_jobs}")
+    if options.channel < 0:
+        raise ValueError(f"--channel must be 0 or more, not {options.channel}")
+    from mlvae.data.recordings import find_recordings, single_recording
+    from mlvae.localization import Options, answer_one, describe, localize
+    from mlvae.report.exports import FORMATS
+
+    formats = tuple(dict.fromkeys(options.format.split(",")))
+    for name in formats:
+        if name not in FORMATS:
+            raise ValueError(f"--format: {name!r} is none of {', '.join(FORMATS)}")
+    chosen = Options(
+        formats=formats,
+        num_jobs=options.num_jobs,
+        channel=options.channel,
+        allow_commands=options.allow_commands,
+        lexicon=options.lexicon,
+        device=options.device,
+    )
+    if single:
+        found = single_recording(options.audio, options.text)
+    else:
+        found = find_recordings(options.paths[0])
+    if not options.paths:
+        print(describe(answer_one(options.model, found, chosen)))
+        return 0
+    return localize(options.model, found, options.paths[-1], chosen)
 
 
 def _missing(error: ImportError) -> str:

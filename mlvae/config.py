@@ -18,17 +18,21 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 import yaml
 
 from mlvae.bounds import Settings, checked
+from mlvae.made import atomic_path
 from mlvae.systems import KINDS
 from mlvae.systems.align import AlignConfig
 
 _T = TypeVar("_T")
+
+#: What was said of a system that was trained, in its folder; see :func:`write_config`.
+CONFIG = "config.yaml"
 
 
 @dataclass
@@ -131,7 +135,9 @@ class RecipeConfig(Settings):
 MAX_VALUES = 10_000
 
 
-def load_config(path: Path, systems: Sequence[str] | None = None) -> RecipeConfig:
+def load_config(
+    path: Path, systems: Sequence[str] | None = None, with_bases: bool = True
+) -> RecipeConfig:
     """Read a YAML file; what it leaves out has its default.
 
     A file with the key ``base``, the name of another file beside it or a path from its folder, only
@@ -143,6 +149,7 @@ def load_config(path: Path, systems: Sequence[str] | None = None) -> RecipeConfi
     Args:
         path: the file.
         systems: names of what is to be trained or used; None: nothing.
+        with_bases: whether it may have a base; a file that may not leads to no other.
 
     Raises:
         ValueError: the file or its base is absent or no YAML, has an unknown key, an empty section
@@ -150,7 +157,7 @@ def load_config(path: Path, systems: Sequence[str] | None = None) -> RecipeConfi
             key.
     """
     path = Path(path)
-    content = _read(path, ())
+    content = _read(path, (), with_bases)
     try:
         entries = content.pop("systems", {})
         config = _changed(RecipeConfig(), content)
@@ -166,6 +173,28 @@ def load_config(path: Path, systems: Sequence[str] | None = None) -> RecipeConfi
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return config
+
+
+def write_config(path: Path, config: RecipeConfig, name: str) -> None:
+    """Write what a configuration says of one system, as YAML without a base.
+
+    Read again it gives the same settings. What the system is compared with is left out.
+
+    Raises:
+        ValueError: there is no such system.
+        OSError: the file cannot be written; names it.
+    """
+    system = config.system(name)
+    entry = {key: getattr(system, key) for key in _DECLARED if key not in ("base", "compare")}
+    content = {
+        "deltas": config.deltas,
+        "silence": config.silence,
+        "align": asdict(config.align),
+        "systems": {name: {**entry, **asdict(system.settings)}},
+    }
+    with atomic_path(path) as temporary:
+        text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+        temporary.write_text(text, encoding="utf-8")
 
 
 def _system(name: str, entries: Mapping[str, dict[str, Any]]) -> System:
@@ -240,7 +269,7 @@ def flag_all_label(system: System) -> str:
     return f"flag-all ({system.flag_all})"
 
 
-def _read(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
+def _read(path: Path, above: tuple[Path, ...], with_bases: bool = True) -> dict[str, Any]:
     """What a file and its bases say, values checked; ``above`` are the files that led here."""
     if not os.path.isfile(path):  # False, too, for what cannot be a file's name
         place = f"{above[-1]}: base: " if above else ""
@@ -253,6 +282,8 @@ def _read(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     content: dict[str, Any] = {}
     if "base" in settings:
         base = settings.pop("base")
+        if not with_bases:
+            raise ValueError(f"{path}: it has a base, {base!r:.60}, where it must stand alone")
         if not isinstance(base, str) or not base:
             raise ValueError(f"{path}: base must be the name of a file, not {base!r}")
         content = _read(path.parent / base, (*above, path))

@@ -143,6 +143,20 @@ def _other_problems(facts: Facts) -> list[str]:
     return problems
 
 
+def versions() -> dict[str, str | None]:
+    """Versions of Python, this package and the libraries that results depend on."""
+    found: dict[str, str | None] = {
+        "python": platform.python_version(),
+        "mlvae": mlvae.__version__,
+    }
+    for name in ("torch", "k2", "lhotse", "numpy", "scipy"):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = None
+    return found
+
+
 def gather() -> Facts:
     """Look at what is installed; raises nothing where things are missing or broken."""
     torch, torch_module = _look("torch")

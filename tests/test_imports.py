@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,3 +76,8 @@ def test_a_corpus_imports_no_other(folder):
 def test_what_is_below_does_not_know_what_is_above(folders, unknown):
     for name in unknown.split():
         assert users(f"mlvae.{name}", below(*folders)) == {}
+
+
+def test_the_package_and_its_command_begin_without_torch():
+    code = "import sys, mlvae, mlvae.cli; sys.exit('torch' in sys.modules or not mlvae.load)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0

@@ -32,7 +32,7 @@ AUDIO_SUFFIXES = frozenset(
     f".{name}"
     for name in (
         *("wav", "flac", "ogg", "oga", "opus", "mp3", "aif", "aiff", "aifc", "au", "snd", "sph"),
-        *("w64", "rf64", "caf", "m4a", "aac", "wma"),
+        *("w64", "rf64", "caf", "m4a", "aac", "wma", "mp4", "mka", "webm", "amr", "3gp"),
     )
 )
 """Ends of names, in small letters, of what is meant as a recording, readable here or not."""
@@ -313,6 +313,13 @@ def write_wav(path: Path, samples: np.ndarray, sampling_rate: int) -> None:
     soundfile.write(content, scaled.astype(np.int16), sampling_rate, "PCM_16", format="WAV")
     with writing(path):
         Path(path).write_bytes(content.getvalue())
+
+
+def wav_bytes(samples: np.ndarray, sampling_rate: int) -> bytes:
+    """Samples (num_samples,) float32 as a mono wav of floats, bit by bit the same."""
+    content = io.BytesIO()
+    soundfile.write(content, samples, sampling_rate, "FLOAT", format="WAV")
+    return content.getvalue()
 
 
 def _one_line(error: Exception) -> str:

@@ -192,6 +192,11 @@ class UnitDataset(Dataset):
             "cut_ids": [cut.id for cut in cuts],
         }
 
+    def forget(self) -> None:
+        """Forget the features that were kept; ids of cuts may then come again."""
+        if self._cache is not None:
+            self._cache.clear()
+
     def features(self, cut: Cut) -> torch.Tensor:
         """Normalised features (num_frames, F) float32 of one cut.
 

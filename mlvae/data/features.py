@@ -11,6 +11,7 @@ of what was stored, by which later stages know damaged features.
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
 import json
 from collections.abc import Iterable
@@ -18,9 +19,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import lilcom
 import numpy as np
 from lhotse import Fbank, FbankConfig, LilcomChunkyWriter, MonoCut
 from lhotse.features import Features
+from lhotse.features.compression import lilcom_compress_chunked
 from lhotse.utils import compute_num_frames_from_samples
 
 from mlvae.data.audio import AudioError, read_cut
@@ -48,6 +51,8 @@ from mlvae.stage import StageReport, atomic_path, log, progress
 
 NUM_MEL_BINS = 40
 FRAME_LENGTH = 0.025  # seconds
+#: Features are stored as multiples of 2 to this power.
+TICK_POWER = -5
 
 
 def fbank_extractor(sampling_rate: int) -> Fbank:
@@ -91,6 +96,32 @@ def extract(cut: MonoCut, extractor: Fbank, allow_commands: bool = False) -> tup
     if not np.isfinite(features).all():
         raise AudioError("features that are not finite")
     return features, digest
+
+
+def with_features(cut: MonoCut, extractor: Fbank, allow_commands: bool = False) -> MonoCut:
+    """A copy of a cut that carries its features itself, with the losses of what is stored in files.
+
+    Args:
+        cut: of the extractor's sampling rate.
+        extractor: see :func:`fbank_extractor`.
+        allow_commands: whether the cut's source may be a shell command, which is then run.
+
+    Raises:
+        AudioError: as :func:`extract`.
+    """
+    features, digest = extract(cut, extractor, allow_commands)
+    size = LilcomChunkyWriter.CHUNK_SIZE
+    pieces = lilcom_compress_chunked(features, tick_power=TICK_POWER, chunk_size=size)
+    content = io.BytesIO()
+    np.save(content, np.concatenate([lilcom.decompress(piece) for piece in pieces]))
+    cut = _attach(cut, features.shape, Path(), "")
+    memory = replace(
+        cut.features,
+        storage_type="memory_npy",
+        storage_path="",
+        storage_key=content.getvalue(),
+    )
+    return with_audio_digest(replace(cut, features=memory), digest)
 
 
 _extractors: dict[int, Fbank] = {}
@@ -247,7 +278,7 @@ def _write_features(
 ) -> list[MonoCut]:
     """Write a feature file; the cuts that have features there, with their digests."""
     with_features: list[MonoCut] = []
-    with LilcomChunkyWriter(path) as writer:
+    with LilcomChunkyWriter(path, tick_power=TICK_POWER) as writer:
         for cut, result in zip(progress(cuts, f"fbank {split}", "cut"), results):
             if isinstance(result, str):
                 report.skip(cut.id, result, place=source_name(cut))

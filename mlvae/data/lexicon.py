@@ -11,8 +11,9 @@ symbols. L2-ARCTIC's ``ax`` is the dictionary's unstressed ``ah``.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
@@ -92,10 +93,17 @@ class Lexicon:
     Args:
         entries: by word, as `mlvae.data.text.normalized` spells it, its pronunciations as ARPAbet
             symbols, folded or not.
+        units: what pronunciations are made of where that is no ARPAbet; they are not folded then,
+            and possessives are words as others.
     """
 
-    def __init__(self, entries: Mapping[str, Iterable[Sequence[str]]]) -> None:
+    def __init__(
+        self,
+        entries: Mapping[str, Iterable[Sequence[str]]],
+        units: Collection[str] | None = None,
+    ) -> None:
         self._entries = dict(entries)
+        self._units = units
         self._read: dict[str, tuple[Pronunciation, ...]] = {}  # 126,000 words take a second to fold
 
     @classmethod
@@ -112,6 +120,14 @@ class Lexicon:
         own = {} if path is None else read_lexicon(path)
         return cls({**_cmudict(), **own})
 
+    def entries(self) -> dict[str, tuple[Pronunciation, ...]]:
+        """All words with their pronunciations, folded; those that are none are left out."""
+        found = {}
+        for word in self._entries:
+            with contextlib.suppress(ValueError):
+                found[word] = self._checked(word, self._entries[word])
+        return found
+
     def find(self, word: str) -> tuple[Pronunciation, ...]:
         """The pronunciations of a word, the usual one first; empty if it is not in the lexicon.
 
@@ -125,8 +141,10 @@ class Lexicon:
         for spelling in (word, bare):
             if spelling in self._entries:
                 if spelling not in self._read:
-                    self._read[spelling] = _folded(spelling, self._entries[spelling])
+                    self._read[spelling] = self._checked(spelling, self._entries[spelling])
                 return self._read[spelling]
+        if self._units is not None:
+            return ()
         stem, apostrophe, ending = bare.rpartition("'")
         if stem and apostrophe and ending == "s":
             return tuple(phones + _possessive(phones[-1]) for phones in self.find(stem))
@@ -134,6 +152,18 @@ class Lexicon:
 
     def __contains__(self, word: str) -> bool:
         return bool(self.find(word))
+
+    def _checked(
+        self, word: str, pronunciations: Iterable[Sequence[str]]
+    ) -> tuple[Pronunciation, ...]:
+        """The pronunciations of a word, each once; ValueError names one of other units."""
+        if self._units is None:
+            return _folded(word, pronunciations)
+        found = tuple(dict.fromkeys(map(tuple, pronunciations)))
+        for units in found:
+            if not units or not set(units) <= set(self._units):
+                raise ValueError(f"{word!r} has no pronunciation of units alone: {' '.join(units)}")
+        return found
 
     def read(self, text: str) -> list[tuple[str, tuple[Pronunciation, ...]]]:
         """The words of a text with their pronunciations.

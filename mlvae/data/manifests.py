@@ -23,7 +23,7 @@ SPLITS = ("train", "valid", "test")
 
 #: Sources of audio that are read without an option: files, and samples within the manifest itself.
 SOURCE_TYPES = ("file", "memory")
-#: Storages of features and arrays that lie in files, or within the manifest itself.
+#: Storages of features and arrays that lie in files, or within the manifest itself; no pickles.
 STORAGE_TYPES = (
     "lilcom_chunky",
     "lilcom_files",
@@ -33,7 +33,6 @@ STORAGE_TYPES = (
     "numpy_hdf5",
     "memory_lilcom",
     "memory_npy",
-    "memory_raw",
     "memory_writer",
 )
 _CUT_TYPES = ("MonoCut", "MultiCut", "MixedCut", "PaddingCut", "Cut")

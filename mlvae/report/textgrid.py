@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from lhotse import CutSet, MonoCut
@@ -54,8 +54,26 @@ def write_textgrids(cuts: CutSet, folder: Path, tiers: Sequence[str]) -> dict[st
     """
     folder = Path(os.path.abspath(folder))
     record = Record.begin(folder) if (found := Record.above(folder)) is None else found
-    paths = textgrid_paths(cuts.ids, folder)
-    wanted, changed = set(paths.values()), []
+    remove_other_textgrids(record, folder, set(textgrid_paths(cuts.ids, folder).values()))
+    reasons = {}
+    for cut in cuts:
+        try:
+            write_textgrid(cut, path_of_id(folder, cut.id, ".TextGrid"), tiers, record)
+        except ValueError as error:
+            reasons[cut.id] = str(error)
+    return reasons
+
+
+def remove_other_textgrids(record: Record, folder: Path, wanted: Collection[Path]) -> None:
+    """Remove the files of a folder that were made here and are not wanted; changed ones stay.
+
+    Args:
+        record: of a folder above.
+        folder: of TextGrids, absolute.
+        wanted: files in it.
+    """
+    changed = []
+    folder = Path(os.path.abspath(folder))
     for path in (record.folder / name for name in record.names()):
         if folder in path.parents and path not in wanted and os.path.lexists(path):
             if record.is_ours(path):
@@ -64,13 +82,6 @@ def write_textgrids(cuts: CutSet, folder: Path, tiers: Sequence[str]) -> dict[st
                 changed.append(path)
     if changed:
         log(f"{len(changed)} changed TextGrids of cuts without a hypothesis stay, as {changed[0]}")
-    reasons = {}
-    for cut in cuts:
-        try:
-            write_textgrid(cut, path_of_id(folder, cut.id, ".TextGrid"), tiers, record)
-        except ValueError as error:
-            reasons[cut.id] = str(error)
-    return reasons
 
 
 def write_textgrid(

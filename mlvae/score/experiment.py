@@ -8,20 +8,18 @@ Example:
 from __future__ import annotations
 
 import json
-import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 from lhotse import MonoCut
 from lhotse.supervision import AlignmentItem
 
-import mlvae
 from mlvae.config import System, flag_all_label
 from mlvae.data.dataset import FeaturesError, load_cuts
 from mlvae.data.manifests import write_json
+from mlvae.environment import versions
 from mlvae.plausibility import FlaggedUnits, count_flagged, training_warnings
 from mlvae.report.plots import (
     LEARNING_CURVES,
@@ -434,20 +432,6 @@ def reliability_panels(evaluation: Evaluation) -> list[Panel]:
             )
         )
     return panels
-
-
-def versions() -> dict[str, str | None]:
-    """Versions of Python, this package and the libraries that results depend on."""
-    found: dict[str, str | None] = {
-        "python": platform.python_version(),
-        "mlvae": mlvae.__version__,
-    }
-    for name in ("torch", "k2", "lhotse", "numpy", "scipy"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = None
-    return found
 
 
 # ---- The systems of a folder ------------------------------------------------------------------

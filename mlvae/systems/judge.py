@@ -174,6 +174,7 @@ def measure(
         }
         for name in ("gop", "ratio"):
             columns.append(-torch.cat([getattr(found[cut.id], name) for cut in cuts]).numpy())
+        model.dataset.forget()  # ids may come again with other audio, and memory is not to grow
     return np.stack(columns, axis=1)
 
 

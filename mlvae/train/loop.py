@@ -234,7 +234,7 @@ def load_model(path: Path, module: nn.Module) -> dict[str, Any]:
     try:
         module.load_state_dict(tensors)
     except RuntimeError as error:
-        reason = " ".join(str(error).split())
+        reason = " ".join(str(error).split())[:400]
         raise ValueError(f"{path} is not of this configuration: {reason}") from error
     return metadata
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mlvae.data.lexicon import Lexicon, read_lexicon
-from mlvae.data.text import words_of_text
+from mlvae.data.text import UnknownWords, words_of_text
 
 
 @pytest.mark.parametrize(
@@ -70,3 +70,15 @@ def test_a_bad_line_is_named(tmp_path, line, reason):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ValueError, match="lexicon .*nothing.txt cannot be read"):
         Lexicon.load(tmp_path / "nothing.txt")
+
+
+def test_pronunciations_of_units_that_are_no_arpabet():
+    lexicon = Lexicon(
+        {"eins": [["ʔ", "aɪ", "n", "s"]], "zwei": [["t", "s"]]}, {"ʔ", "aɪ", "n", "s"}
+    )
+    assert lexicon.read("Eins!") == [("eins", (("ʔ", "aɪ", "n", "s"),))]
+    with pytest.raises(ValueError, match="'zwei' has no pronunciation of units alone: t s"):
+        lexicon.read("zwei")
+    with pytest.raises(UnknownWords, match="not in the lexicon: eins's"):
+        lexicon.read("eins's")
+    assert lexicon.entries() == {"eins": (("ʔ", "aɪ", "n", "s"),)}

@@ -82,6 +82,10 @@ def in_address_of_array(cut, command):
     cut["custom"] = {"codes": array("lilcom_url", "http://localhost")}
 
 
+def in_pickled_array(cut, command):
+    cut["custom"] = {"codes": array("memory_raw", "")}
+
+
 HIDDEN = [
     in_recording,
     in_address,
@@ -93,6 +97,7 @@ HIDDEN = [
     in_array,
     in_kaldi_storage,
     in_address_of_array,
+    in_pickled_array,
 ]
 
 

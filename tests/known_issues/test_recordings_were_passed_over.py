@@ -15,8 +15,8 @@ import soundfile
 from mlvae.corpora.digits.audiomnist import prepare_audiomnist
 from mlvae.corpora.digits.fsdd import prepare_fsdd
 from mlvae.corpora.l2arctic.files import list_corpus
-from mlvae.corpora.own import find_pairs
 from mlvae.data.dataset import load_cuts
+from mlvae.data.recordings import find_pairs
 from mlvae.stage import StageReport
 from tests.corpora.digits.test_clips import write_audiomnist
 from tests.corpora.l2arctic.tree import write_tidy, write_utterance
@@ -76,7 +76,7 @@ def test_links_are_followed_once_and_accents_are_one_sign(tmp_path):
     (folder / "ann").symlink_to(elsewhere)
     (elsewhere / "loop").symlink_to(folder)
     report = StageReport("0 prepare", tmp_path)
-    assert [pair.id for pair in find_pairs(folder, report)] == ["ann-x", "dä"]
+    assert [pair.id for pair in find_pairs(folder, report.skip)] == ["ann-x", "dä"]
     assert report.skipped == []
 
 
@@ -110,7 +110,7 @@ def test_a_folder_that_cannot_be_read_is_named(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "iterdir", guarded)
     report = StageReport("0 prepare", tmp_path)
-    assert [pair.id for pair in find_pairs(tmp_path, report)] == ["open-x"]
+    assert [pair.id for pair in find_pairs(tmp_path, report.skip)] == ["open-x"]
     assert [record["place"] for record in report.skipped] == [str(closed)]
 
 

@@ -1,0 +1,161 @@
+"""What localisation says of an utterance, as plain values: :class:`Answer`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from lhotse import MonoCut
+from lhotse.supervision import AlignmentItem
+
+from mlvae.tiers import has_tier, tier, units_of_words, word_spans
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A canonical unit of an utterance.
+
+    Attributes:
+        symbol: the unit.
+        start: seconds from the start of the cut.
+        end: the same; a deleted unit may have no length.
+        p_mispronounced: P(mispronounced or deleted); None from systems that give none.
+        p_deleted: P(deleted); None where deletions are not searched.
+        perceived: what was perceived: a unit, ``*`` an unknown one, ``-`` nothing.
+        flagged: whether that differs from the unit.
+        word: index of its word in the utterance; None where nothing is known of words.
+    """
+
+    symbol: str
+    start: float
+    end: float
+    p_mispronounced: float | None
+    p_deleted: float | None
+    perceived: str
+    flagged: bool
+    word: int | None
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of an utterance.
+
+    Attributes:
+        symbol: the word as the text's units were made of it.
+        start: seconds from the start of the cut.
+        end: the same.
+        p_mispronounced: P(any of its units is mispronounced or deleted); None from systems that
+            give none.
+        num_units: how many units it has.
+        num_flagged: how many of them are flagged.
+    """
+
+    symbol: str
+    start: float
+    end: float
+    p_mispronounced: float | None
+    num_units: int
+    num_flagged: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was found in an utterance.
+
+    Attributes:
+        id: of the cut.
+        text: as it was given; None where the cut came with units alone.
+        speaker: None where nobody is named.
+        duration: of the cut in seconds.
+        words: in order; empty where nothing is known of words.
+        units: the canonical units in order.
+        score_per_frame: mean over the frames of units of the log posterior minus log prior that the
+            aligner's model gives the forced alignment (natural logarithms).
+        loop_gain: the same for a free loop over all units, minus ``score_per_frame``: how much
+            better any sounds at all explain the recording than its text. The loop has the best
+            state of any unit in each frame, so that this is never negative; it is high where the
+            text belongs to another recording.
+        cut: the cut with its tiers, see docs/formats.md.
+    """
+
+    id: str
+    text: str | None
+    speaker: str | None
+    duration: float
+    words: list[Word]
+    units: list[Unit]
+    score_per_frame: float
+    loop_gain: float
+    cut: MonoCut = field(repr=False, compare=False)
+
+    @property
+    def num_flagged(self) -> int:
+        """How many units are flagged."""
+        return sum(unit.flagged for unit in self.units)
+
+    @property
+    def fraction_flagged(self) -> float:
+        """The fraction of units that are flagged."""
+        return self.num_flagged / len(self.units)
+
+    @property
+    def mean_p(self) -> float | None:
+        """Mean P(mispronounced) of the units; None from systems that give none."""
+        known = [u.p_mispronounced for u in self.units if u.p_mispronounced is not None]
+        return sum(known) / len(known) if known else None
+
+
+def answer_of(cut: MonoCut) -> Answer:
+    """Read an answer off the tiers of a cut that a model has localised."""
+    (supervision,) = cut.supervisions
+    items = tier(cut, "mlvae")
+    deleted = _scores(cut, "mlvae_deleted", len(items))
+    word_of = units_of_words(cut)
+    units = [
+        Unit(
+            symbol=item.symbol,
+            start=item.start,
+            end=item.end,
+            p_mispronounced=item.score,
+            p_deleted=deleted[place],
+            perceived=perceived.symbol,
+            flagged=perceived.symbol != item.symbol,
+            word=None if word_of is None else word_of[place],
+        )
+        for place, (item, perceived) in enumerate(zip(items, tier(cut, "mlvae_perceived")))
+    ]
+    return Answer(
+        id=cut.id,
+        text=supervision.text,
+        speaker=supervision.speaker,
+        duration=cut.duration,
+        words=[] if word_of is None else _words(cut, units, word_of),
+        units=units,
+        score_per_frame=cut.custom["score_per_frame"],
+        loop_gain=cut.custom["loop_gain"],
+        cut=cut,
+    )
+
+
+def _scores(cut: MonoCut, name: str, count: int) -> list[float | None]:
+    return [item.score for item in tier(cut, name)] if has_tier(cut, name) else [None] * count
+
+
+def _words(cut: MonoCut, units: Sequence[Unit], word_of: Sequence[int]) -> list[Word]:
+    symbols = cut.supervisions[0].custom["words"]
+    items = [AlignmentItem(u.symbol, u.start, max(u.end - u.start, 0.0)) for u in units]
+    scores = _scores(cut, "mlvae_word", len(symbols))
+    words = []
+    for place, (start, duration) in enumerate(word_spans(items, word_of)):
+        mine = [unit.flagged for unit in units if unit.word == place]
+        words.append(
+            Word(
+                symbols[place],
+                start,
+                round(start + duration, 6),
+                scores[place],
+                len(mine),
+                sum(mine),
+            )
+        )
+    return words

@@ -1,0 +1,565 @@
+"""Recordings with texts, however they come: a folder, a table, a Kaldi data directory, lhotse cuts.
+
+:func:`find_recordings` looks at a path and says what there is; nothing of the audio is read before
+:meth:`Utterance.cut` is asked for. What cannot be used is skipped by name.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import math
+import os
+import shutil
+import subprocess
+import unicodedata
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import soundfile
+from lhotse import MonoCut, Recording, SupervisionSegment
+from lhotse.audio import AudioSource
+
+from mlvae.data.audio import AudioError, check_file, files_below, is_recording
+from mlvae.data.checks import check_id
+from mlvae.data.dataset import cut_of_line
+from mlvae.data.manifests import manifest_lines, place_of, shown_id
+from mlvae.data.text import decode_text
+
+#: Ends of names of texts beside recordings, in small letters; the first of them goes first.
+TEXT_SUFFIXES = (".txt", ".lab")
+#: Bytes of a file that stand for a second, where nothing better is known of its length.
+BYTES_PER_SECOND = 32_000
+
+#: Is told of what cannot be used: its name, the reason, and the file or line to look at.
+Skip = Callable[[str, str, str], None]
+
+
+@dataclass(frozen=True)
+class Utterance:
+    """A recording, or a part of one, and what should be said in it.
+
+    Attributes:
+        id: unique in its corpus.
+        audio: file, or shell command that writes one; empty where ``line`` has a cut.
+        text: what should be said; or a file that says it, see ``text_file``.
+        place: file or line that messages name.
+        speaker: None where nobody is named.
+        text_file: whether ``text`` is the name of a file.
+        is_command: whether ``audio`` is a command.
+        begin: seconds, of the part.
+        end: seconds; None: the end of the recording.
+        seconds: about its length, by which work is divided.
+        line: a cut of lhotse as JSON, in the place of all the others.
+    """
+
+    id: str
+    audio: str = ""
+    text: str = ""
+    place: str = ""
+    speaker: str | None = None
+    text_file: bool = False
+    is_command: bool = False
+    begin: float = 0.0
+    end: float | None = None
+    seconds: float = 0.0
+    line: str = ""
+
+    def cut(self, channel: int = 0, allow_commands: bool = False) -> MonoCut:
+        """The utterance as a cut with a text.
+
+        Args:
+            channel: of a recording of several channels which one is taken, the first being 0.
+            allow_commands: whether a shell command may be run.
+
+        Raises:
+            AudioError, ValueError, OSError: it cannot be used; says why.
+        """
+        if self.line:
+            return cut_of_line(json.loads(self.line), self.place, allow_commands)
+        text = self.text
+        if self.text_file:
+            text = decode_text(Path(text).read_bytes()).strip()
+        recording = self._recording(allow_commands)
+        if recording.num_channels == 1:
+            channel = 0
+        if channel not in recording.channel_ids:
+            raise AudioError(f"no channel {channel}: it has {recording.num_channels}")
+        end = recording.duration if self.end is None else min(self.end, recording.duration)
+        if not 0 <= self.begin < end:
+            raise ValueError(f"its part from {self.begin} to {self.end} s is not in the recording")
+        supervision = SupervisionSegment(
+            self.id,
+            recording.id,
+            0.0,
+            end - self.begin,
+            channel=channel,
+            text=text,
+            speaker=self.speaker,
+        )
+        return MonoCut(
+            self.id,
+            self.begin,
+            end - self.begin,
+            channel,
+            supervisions=[supervision],
+            recording=recording,
+        )
+
+    def _recording(self, allow_commands: bool) -> Recording:
+        if not self.is_command:
+            return recording_of(Path(self.audio), self.id)
+        if not allow_commands:
+            raise AudioError(
+                f"its audio is the output of a shell command ({self.audio!r}), which is not run: "
+                "write it to a file, or use --allow-commands"
+            )
+        found = subprocess.run(self.audio, shell=True, stdout=subprocess.PIPE, check=False)
+        if found.returncode:
+            raise AudioError(f"its command ended with exit status {found.returncode}")
+        return _of_bytes(found.stdout, self.id)
+
+
+def recording_of(path: Path, recording_id: str) -> Recording:
+    """A recording of any format that soundfile reads, or ffmpeg where that is installed.
+
+    What ffmpeg has decoded lies in memory.
+
+    Raises:
+        AudioError: it is missing, empty, cut short or not readable as audio.
+    """
+    check_file(path)
+    try:
+        info = soundfile.info(str(path))
+    except (soundfile.SoundFileError, TypeError) as error:
+        reason = " ".join(str(error).split())
+        if shutil.which("ffmpeg") is None:
+            raise AudioError(
+                f"not readable as audio: {reason} (and there is no ffmpeg to try)"
+            ) from None
+        return _of_bytes(_decoded(path, reason), recording_id)
+    source = AudioSource("file", list(range(info.channels)), str(path.absolute()))
+    return _recording(source, info, recording_id)
+
+
+def _of_bytes(content: bytes, recording_id: str) -> Recording:
+    try:
+        info = soundfile.info(io.BytesIO(content))
+    except (soundfile.SoundFileError, TypeError) as error:
+        raise AudioError(f"not readable as audio: {' '.join(str(error).split())}") from None
+    source = AudioSource("memory", list(range(info.channels)), content)
+    return _recording(source, info, recording_id)
+
+
+def _recording(source: AudioSource, info: Any, recording_id: str) -> Recording:
+    if info.frames == 0:
+        raise AudioError("no samples")
+    return Recording(
+        recording_id, [source], info.samplerate, info.frames, info.frames / info.samplerate
+    )
+
+
+def _decoded(path: Path, reason: str) -> bytes:
+    """A file as a wav, by ffmpeg; it is told that it may read this file and nothing else."""
+    command = ["ffmpeg", "-nostdin", "-v", "error", "-protocol_whitelist", "file,pipe"]
+    command += ["-i", f"file:{path.absolute()}", "-vn", "-c:a", "pcm_s16le", "-f", "w64", "pipe:1"]
+    found = subprocess.run(command, capture_output=True, check=False)
+    if found.returncode or not found.stdout:
+        said = " ".join(found.stderr.decode("utf-8", "replace").split())[:200]
+        raise AudioError(f"not readable as audio: {reason}; ffmpeg: {said}")
+    return found.stdout
+
+
+@dataclass(frozen=True)
+class Found:
+    """Utterances that were found, which may be gone through several times.
+
+    Attributes:
+        kind: what they were found in, in words.
+        items: gives them anew, and skips what cannot be used.
+        digest: 64 hexadecimal digits that change where an utterance does, its audio file included.
+        count: how many there are.
+        skipped: what could not be used: name, reason, place.
+    """
+
+    kind: str
+    items: Callable[[], Iterator[Utterance]]
+    digest: str
+    count: int
+    skipped: list[tuple[str, str, str]]
+
+
+def find_recordings(path: Path) -> Found:
+    """Look for recordings with texts.
+
+    ====================================  ==========================================================
+    ``path``                              what is taken
+    ====================================  ==========================================================
+    a folder with wav.scp and text        a Kaldi data directory: also utt2spk and segments
+    another folder                        recordings at any depth with a text of the same name
+                                          beside them (``.txt``, or ``.lab``); speakers are folders
+    ``.csv``, ``.tsv``                    columns ``path`` and ``text``, and ``speaker`` and ``id``
+                                          where they are there; paths from the table's folder
+    ``.jsonl``, ``.jsonl.gz``             cuts of lhotse with texts
+    ====================================  ==========================================================
+
+    Raises:
+        ValueError: there is no such thing, it cannot be read, or holds nothing at all.
+    """
+    path = Path(path)
+    skipped: list[tuple[str, str, str]] = []
+
+    def skip(name: str, reason: str, place: str) -> None:
+        skipped.append((name, reason, place))
+
+    if path.is_dir() and (path / "wav.scp").is_file() and (path / "text").is_file():
+        kind, items = "Kaldi data directory", _again(_kaldi(path, skip))
+    elif path.is_dir():
+        kind, items = "folder", _again(_of_pairs(path, find_pairs(path, skip)))
+    elif path.is_file() and path.suffix.lower() in (".csv", ".tsv"):
+        kind, items = "table", _again(_table(path, skip))
+    elif path.is_file() and path.name.endswith((".jsonl", ".jsonl.gz")):
+        kind = "manifest of cuts"
+        first = [skip]
+
+        def items() -> Iterator[Utterance]:  # large ones need not fit into memory
+            yield from _manifest(path, first.pop() if first else lambda *_: None)
+
+    elif path.exists():
+        raise ValueError(
+            f"{path} is no folder, table (.csv, .tsv) or manifest of cuts (.jsonl, .jsonl.gz)"
+        )
+    else:
+        raise ValueError(f"there is no {path}")
+    digest, count = hashlib.sha256(), 0
+    for utterance in items():
+        digest.update(json.dumps([asdict(utterance), _stamps(utterance)]).encode())
+        count += 1
+    if not count and not skipped:
+        raise ValueError(f"{path}: a {kind} without a recording")
+    return Found(kind, items, digest.hexdigest(), count, skipped)
+
+
+def single_recording(audio: Path, text: str) -> Found:
+    """One recording and its text, as :func:`find_recordings` gives them."""
+    seconds = _seconds(Path(audio))
+    utterance = Utterance(Path(audio).stem, str(audio), text, str(audio), seconds=seconds)
+    digest = hashlib.sha256(json.dumps([asdict(utterance), _stamps(utterance)]).encode())
+    return Found("recording", _again([utterance]), digest.hexdigest(), 1, [])
+
+
+def _again(utterances: Iterable[Utterance]) -> Callable[[], Iterator[Utterance]]:
+    known = list(utterances)
+    return lambda: iter(known)
+
+
+def _stamps(utterance: Utterance) -> list[Any]:
+    """Sizes and times of the files of an utterance, which tell whether they were replaced."""
+    files = [utterance.audio, utterance.text if utterance.text_file else ""]
+    if utterance.line:
+        recording = json.loads(utterance.line).get("recording")
+        sources = recording.get("sources") if isinstance(recording, dict) else None
+        known = (
+            [one for one in sources if isinstance(one, dict)] if isinstance(sources, list) else []
+        )
+        files = [str(one.get("source")) for one in known]
+    stamps: list[Any] = []
+    for file in files:
+        try:
+            about = os.stat(file)
+            stamps.append([about.st_size, about.st_mtime_ns])
+        except (OSError, ValueError):
+            stamps.append(None)
+    return stamps
+
+
+# ---- A folder
+
+
+@dataclass(frozen=True)
+class RecordingWithText:
+    """A recording and its text.
+
+    Attributes:
+        id: the path below the folder without the end of the name, ``-`` between its parts.
+        recording: the audio file.
+        text: the text file.
+    """
+
+    id: str
+    recording: Path
+    text: Path
+
+
+def find_pairs(
+    folder: Path,
+    skip: Skip,
+    taken: Collection[str] = (),
+    text_suffixes: Sequence[str] = TEXT_SUFFIXES,
+    others: Skip | None = None,
+) -> list[RecordingWithText]:
+    """The pairs ``NAME.wav`` and ``NAME.txt`` of a folder and its subfolders.
+
+    Any audio format counts, and capital letters in the end of a name (``.WAV``, ``.FLAC``).
+    Recordings without a text, texts without a recording and second files of a name are skipped.
+
+    Args:
+        folder: where to look.
+        skip: is told of files that are skipped. Those of a pair are left to the caller.
+        taken: ids that other recordings have.
+        text_suffixes: of texts, the likelier first.
+        others: is told of files that are neither recordings nor texts; None: they are passed over.
+
+    Returns:
+        The pairs in the order of their paths; their ids differ.
+    """
+
+    def skip_folder(error: OSError) -> None:
+        reason = f"folder cannot be read: {error.strerror}"
+        skip(str(error.filename), reason, str(error.filename))
+
+    folder = Path(folder)
+    files = files_below(folder, skip_folder)
+    texts: dict[Path, Path] = {}
+    recordings: dict[Path, Path] = {}
+    order = (".wav", *text_suffixes)
+
+    # Ends of names in small letters go before others, ``.wav`` before other formats.
+    def rank(path: Path) -> tuple[int, bool]:
+        suffix = path.suffix
+        return order.index(suffix) if suffix in order else len(order), not suffix.islower()
+
+    for path in sorted(files, key=rank):
+        name = path.relative_to(folder).as_posix()
+        if path.suffix.lower() in text_suffixes:
+            kind, found = "text", texts
+        elif is_recording(path):
+            kind, found = "recording", recordings
+        else:
+            if others is not None:
+                others(name, "neither a recording nor a text (.txt)", str(path))
+            continue
+        first = found.setdefault(_stem(path.relative_to(folder)), path)
+        if first != path:
+            skip(name, f"a second {kind} of this name, {first.name} is used", str(path))
+    ids = set(taken)
+    pairs = []
+    for stem, path in sorted(recordings.items()):
+        identity = "-".join(stem.parts)
+        if not _is_unicode(path):
+            skip(identity, "its name is not in UTF-8: no manifest can hold it", str(path))
+        elif stem not in texts:
+            wanted = " or ".join(f"{path.stem}{suffix}" for suffix in text_suffixes)
+            skip(identity, f"no text beside it (No such file: {wanted})", str(path))
+        elif identity in ids:
+            skip(identity, "another recording has the same name", str(path))
+        else:
+            ids.add(identity)
+            pairs.append(RecordingWithText(identity, path, texts[stem]))
+    for stem in sorted(texts.keys() - recordings.keys()):
+        path = texts[stem]
+        skip(path.relative_to(folder).as_posix(), "a text without a recording", str(path))
+    return pairs
+
+
+def _is_unicode(path: Path) -> bool:
+    try:
+        str(path).encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _stem(path: Path) -> Path:
+    """A path without the end of its name; file systems differ in how they write an accent."""
+    return Path(unicodedata.normalize("NFC", str(path.with_suffix(""))))
+
+
+def _of_pairs(folder: Path, pairs: Iterable[RecordingWithText]) -> Iterator[Utterance]:
+    for pair in pairs:
+        home = pair.recording.parent.relative_to(folder).as_posix()
+        yield Utterance(
+            pair.id,
+            str(pair.recording),
+            str(pair.text),
+            str(pair.recording),
+            speaker=None if home == "." else home,
+            text_file=True,
+            seconds=_seconds(pair.recording),
+        )
+
+
+def _seconds(path: Path) -> float:
+    try:
+        return path.stat().st_size / BYTES_PER_SECOND
+    except OSError:
+        return 0.0
+
+
+# ---- A table
+
+
+def _table(path: Path, skip: Skip) -> Iterator[Utterance]:
+    """The rows of a table; ids are its own, or paths without the end of the name."""
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    try:
+        text = decode_text(path.read_bytes())
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+    quoting = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
+    reader = csv.reader(io.StringIO(text), delimiter=delimiter, quoting=quoting)
+    taken: set[str] = set()
+    try:
+        header = [name.strip().lower() for name in next(reader, [])]
+        missing = [name for name in ("path", "text") if name not in header]
+        if missing:
+            raise ValueError(
+                f"{path}: no column {' and no column '.join(missing)} in its first line"
+            )
+        for row in reader:
+            place = place_of(path, reader.line_num)
+            if not any(cell.strip() for cell in row):
+                continue
+            cells = dict(zip(header, (cell.strip() for cell in row)))
+            file = cells.get("path", "")
+            name = cells.get("id") or "-".join(Path(file).with_suffix("").parts).lstrip("/-.")
+            if len(row) != len(header):
+                skip(name or place, f"{len(row)} cells where {len(header)} are due", place)
+                continue
+            if not file:
+                skip(name or place, "no path", place)
+                continue
+            if _refused(name, taken, skip, place):
+                continue
+            audio = path.parent / file
+            yield Utterance(
+                name,
+                str(audio),
+                cells["text"],
+                place,
+                speaker=cells.get("speaker") or None,
+                seconds=_seconds(audio),
+            )
+    except csv.Error as error:
+        raise ValueError(f"{place_of(path, reader.line_num)}: {error}") from None
+
+
+def _refused(name: str, taken: set[str], skip: Skip, place: str) -> bool:
+    """Whether an id is none, or was used; it is skipped then, and used from now on otherwise."""
+    try:
+        check_id(name)
+        if name in taken:
+            raise ValueError("another utterance has the same id")
+    except ValueError as error:
+        skip(name, str(error), place)
+        return True
+    taken.add(name)
+    return False
+
+
+# ---- Kaldi
+
+
+def _kaldi(folder: Path, skip: Skip) -> Iterator[Utterance]:
+    """The utterances of a Kaldi data directory, with the parts that ``segments`` names."""
+    texts = _lines(folder / "text", skip, may_be_empty=True)
+    audio = _lines(folder / "wav.scp", skip)
+    speakers = _lines(folder / "utt2spk", skip) if (folder / "utt2spk").is_file() else {}
+    parts: dict[str, tuple[str, float, float | None]]
+    if (folder / "segments").is_file():
+        parts = dict(_segments(folder / "segments", skip))
+    else:
+        parts = {name: (name, 0.0, None) for name in audio}
+    taken: set[str] = set()
+    for name in [*texts, *(name for name in parts if name not in texts)]:
+        place = f"{folder}, utterance {name}"
+        if name not in texts:
+            skip(name, "no line in text", str(folder / "text"))
+        elif name not in parts:
+            skip(name, "no line in segments or wav.scp", str(folder / "text"))
+        elif parts[name][0] not in audio:
+            skip(name, f"no line of {parts[name][0]} in wav.scp", str(folder / "segments"))
+        elif not _refused(name, taken, skip, place):
+            recording, begin, end = parts[name]
+            source = audio[recording]
+            is_command = source.endswith("|")
+            file = source[:-1].strip() if is_command else str(_kaldi_path(folder, source))
+            length = 10.0 if is_command else _seconds(Path(file))
+            yield Utterance(
+                name,
+                file,
+                texts[name],
+                place,
+                speaker=speakers.get(name),
+                is_command=is_command,
+                begin=begin,
+                end=end,
+                seconds=length if end is None else end - begin,
+            )
+
+
+def _kaldi_path(folder: Path, name: str) -> Path:
+    """A file of wav.scp: from here, else from the data directory or a folder above it."""
+    for home in (Path(), folder, *folder.absolute().parents):
+        if (home / name).is_file():
+            return home / name
+    return folder / name
+
+
+def _lines(path: Path, skip: Skip, may_be_empty: bool = False) -> dict[str, str]:
+    """By its first word the rest of each line."""
+    found: dict[str, str] = {}
+    try:
+        lines = decode_text(path.read_bytes()).split("\n")
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+    for number, line in enumerate(lines, start=1):
+        name, _, rest = line.strip().replace("\t", " ").partition(" ")
+        if not name:
+            continue
+        if name in found:
+            skip(name, "a second line of this id", place_of(path, number))
+        elif not rest.strip() and not may_be_empty:
+            skip(name, "a line with an id alone", place_of(path, number))
+        else:
+            found[name] = rest.strip()
+    return found
+
+
+def _segments(path: Path, skip: Skip) -> Iterator[tuple[str, tuple[str, float, float | None]]]:
+    for name, rest in _lines(path, skip).items():
+        try:
+            recording, begin, end = rest.split()
+            times = float(begin), float(end)
+            if not all(map(math.isfinite, times)) or not 0 <= times[0] < times[1]:
+                raise ValueError
+        except ValueError:
+            skip(name, f"{rest!r:.100} is not 'recording begin end' in seconds", str(path))
+        else:
+            yield name, (recording, *times)
+
+
+# ---- lhotse
+
+
+def _manifest(path: Path, skip: Skip) -> Iterator[Utterance]:
+    """The cuts of a manifest; what is wrong with one is found when it is read."""
+    taken: set[str] = set()
+    for number, content in manifest_lines(path):
+        place, name = place_of(path, number), content.get("id")
+        if not isinstance(name, str):
+            skip(shown_id(content), "its id is no text", place)
+        elif not _refused(name, taken, skip, place):
+            content.pop("features", None)
+            supervisions = content.get("supervisions")
+            for supervision in supervisions if isinstance(supervisions, list) else ():
+                if isinstance(supervision, dict):
+                    supervision.pop("alignment", None)
+            duration = content.get("duration")
+            seconds = float(duration) if isinstance(duration, (int, float)) else 0.0
+            line = json.dumps(content, ensure_ascii=False)
+            yield Utterance(name, place=place, seconds=seconds, line=line)

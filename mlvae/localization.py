@@ -1,0 +1,421 @@
+"""`mlvae localize`: a model's answers for any number of recordings, in files.
+
+Recordings are worked on in chunks, by several processes where that is asked for. The answers of a
+chunk are written whole, as a part, when it is done; a run that was killed goes on behind its parts.
+At the end the files that were asked for are made of all parts, and the parts are removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import json
+import multiprocessing
+import os
+import threading
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from lhotse import MonoCut, Recording
+from lhotse.audio import AudioSource
+from lhotse.cut.set import deserialize_cut
+from lhotse.utils import fastcopy
+
+from mlvae.answers import Answer, answer_of
+from mlvae.data.recordings import Found, Utterance
+from mlvae.made import Record
+from mlvae.model_folder import ABOUT, Model, OtherVersions, load, other_versions
+from mlvae.plausibility import FlaggedUnits, count_flagged
+from mlvae.report.exports import FILES, TEXTGRIDS, write_answer_textgrid, write_exports
+from mlvae.report.textgrid import remove_other_textgrids, textgrid_paths
+from mlvae.stage import Progress, StageReport, atomic_path, log, stage_folder
+
+STAGE = "localize"
+PARTS, RUN = "parts", "run.json"
+#: A chunk has at most so many utterances, and ends when it has so many seconds.
+CHUNK_UTTERANCES, CHUNK_SECONDS = 32, 600.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """How recordings are localised.
+
+    Attributes:
+        formats: of :data:`mlvae.report.exports.FORMATS`.
+        num_jobs: processes.
+        channel: of recordings of several, the first being 0.
+        allow_commands: whether shell commands that a manifest names for audio are run.
+        lexicon: pronunciations besides those of the model; None: none.
+        device: ``auto``, ``cpu`` or ``cuda``.
+    """
+
+    formats: tuple[str, ...]
+    num_jobs: int = 1
+    channel: int = 0
+    allow_commands: bool = False
+    lexicon: Path | None = None
+    device: str = "cpu"
+
+
+def localize(model: Path, found: Found, folder: Path, options: Options) -> int:
+    """Localise recordings and write what was found to a folder.
+
+    Args:
+        model: a model folder.
+        found: the recordings.
+        folder: to write, see docs/formats.md.
+        options: how.
+
+    Returns:
+        The exit status: 0, 1 where some utterances were skipped, 2 where all were.
+
+    Raises:
+        ValueError: the model cannot be used, or the folder holds what was not made here.
+        OSError: something cannot be read or written.
+    """
+    torch.set_num_threads(1)  # one recording is too small to share; answers do not depend on it
+    model = Path(model).resolve()
+    ready = _read(model, options)  # before any other work
+    outputs = [folder / name for one in options.formats for name in FILES[one]]
+    with stage_folder(STAGE, folder, outputs) as record:
+        report = StageReport(STAGE, folder)
+        trained = ready.about["trained_on"]
+        log(
+            f"{STAGE}: {found.count} utterances in a {found.kind}, by {ready.about['system']} "
+            f"({trained.get('title')!s:.60}, {trained.get('hours')!s:.10} hours)"
+        )
+        if others := other_versions(ready.about["versions"]):
+            log(f"{STAGE}: warning: {others}")
+        if "textgrid" in options.formats:
+            ids = (utterance.id for utterance in found.items())
+            record.check(textgrid_paths(ids, folder / TEXTGRIDS).values())
+        for name, reason, place in found.skipped:
+            report.skip(name, reason, place=place)
+        parts = _Parts(folder / PARTS, record, _identity(model, found, options))
+        parts.count(chunks(found.items()))
+        todo = parts.missing(chunks(found.items()))
+        work = _Work(model, options, ready if options.num_jobs == 1 else None)
+        with Progress(STAGE, "utterance", found.count) as progress:
+            progress.skip(parts.num_done)
+            for number, lines in _done(work, todo, options.num_jobs):
+                if "textgrid" in options.formats:
+                    _write_textgrids(lines, folder / TEXTGRIDS, record)
+                parts.write(number, lines)
+                progress.update(len(lines))
+        return _finish(parts, folder, options, record, report)
+
+
+def _read(folder: Path, options: Options) -> Model:
+    """The model; other versions than it was packed with are a line in the log, for who asks."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OtherVersions)
+        return load(folder, options.device, options.lexicon)
+
+
+def _finish(
+    parts: _Parts, folder: Path, options: Options, record: Record, report: StageReport
+) -> int:
+    """Make the files that were asked for of all parts; the exit status."""
+    counts = FlaggedUnits(0, 0, 0)
+    wanted: set[Path] = set()
+    for line in parts.lines():
+        if "cut" in line:
+            cut = deserialize_cut(line["cut"])
+            own = count_flagged([cut])
+            counts = FlaggedUnits(
+                counts.num_units + own.num_units,
+                counts.num_flagged + own.num_flagged,
+                counts.num_deleted + own.num_deleted,
+            )
+            if "reason" not in line:
+                wanted.update(textgrid_paths([cut.id], folder / TEXTGRIDS).values())
+        if "reason" in line:
+            report.skip(line["id"], line["reason"], place=line["place"])
+        else:
+            report.done()
+    write_exports(folder, options.formats, parts.answers)
+    if "textgrid" not in options.formats:
+        wanted = set()
+    remove_other_textgrids(record, folder / TEXTGRIDS, wanted)
+    for name in (name for one in FILES if one not in options.formats for name in FILES[one]):
+        if record.is_ours(folder / name):  # of an earlier run, with other formats
+            record.remove(folder / name)
+    log(f"{STAGE}: {counts.line()}")
+    for warning in counts.warnings():
+        log(f"{STAGE}: warning: {warning}")
+    report.finish()
+    parts.remove()
+    if not report.num_done:
+        return 2
+    return 1 if report.skipped else 0
+
+
+def _identity(model: Path, found: Found, options: Options) -> str:
+    """64 hexadecimal digits that are equal for runs which may go on from each other's parts."""
+    lexicon = None if options.lexicon is None else options.lexicon.read_bytes()
+    digest = hashlib.sha256()
+    for content in ((model / ABOUT).read_bytes(), lexicon or b""):
+        digest.update(hashlib.sha256(content).digest())
+    said = [found.digest, options.formats, options.channel, options.allow_commands, options.device]
+    digest.update(json.dumps(said).encode())
+    return digest.hexdigest()
+
+
+def chunks(utterances: Iterable[Utterance]) -> Iterator[list[Utterance]]:
+    """Utterances in chunks of bounded length, always the same of the same utterances."""
+    chunk: list[Utterance] = []
+    seconds = 0.0
+    for utterance in utterances:
+        chunk.append(utterance)
+        seconds += utterance.seconds
+        if len(chunk) >= CHUNK_UTTERANCES or seconds >= CHUNK_SECONDS:
+            yield chunk
+            chunk, seconds = [], 0.0
+    if chunk:
+        yield chunk
+
+
+# ---- Parts
+
+
+class _Parts:
+    """What is done of a run: a file for each chunk, with a line of JSON for each utterance.
+
+    Args:
+        folder: where they lie; those of another run are removed.
+        record: of the folder above.
+        identity: of the run.
+    """
+
+    def __init__(self, folder: Path, record: Record, identity: str) -> None:
+        self.folder, self.record = folder, record
+        self.num_done = 0  # utterances in parts that were there before
+        self._done: list[bool] = []
+        run = folder / RUN
+        same = record.is_ours(run) and json.loads(run.read_text()).get("identity") == identity
+        if not same:
+            self.remove()
+            with atomic_path(run, record) as temporary:
+                temporary.write_text(json.dumps({"identity": identity}) + "\n")
+
+    def path(self, number: int) -> Path:
+        """The file of a chunk."""
+        return self.folder / f"{number:06d}.jsonl"
+
+    def count(self, chunks: Iterable[list[Utterance]]) -> None:
+        """See which chunks there are, and which of them are done."""
+        for chunk in chunks:
+            self._done.append(self.record.is_ours(self.path(len(self._done))))
+            self.num_done += len(chunk) * self._done[-1]
+
+    def missing(self, chunks: Iterable[list[Utterance]]) -> Iterator[tuple[int, list[Utterance]]]:
+        """The chunks that are not done, with their numbers."""
+        done = list(self._done)
+        return (item for item in enumerate(chunks) if not done[item[0]])
+
+    def write(self, number: int, lines: Sequence[dict[str, Any]]) -> None:
+        """Write a part whole, or not at all."""
+        with atomic_path(self.path(number), self.record) as temporary:
+            text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+            temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """The lines of all parts, in the order of the utterances."""
+        for number in range(len(self._done)):
+            with self.path(number).open(encoding="utf-8") as file:
+                yield from map(json.loads, file)
+
+    def answers(self) -> Iterator[Answer]:
+        """The answers of all parts, in the order of the utterances."""
+        return (answer_of(deserialize_cut(line["cut"])) for line in self.lines() if "cut" in line)
+
+    def remove(self) -> None:
+        """Remove all parts."""
+        for name in self.record.names():
+            path = self.record.folder / name
+            if path.parent.name == PARTS and path.parent.parent == self.record.folder:
+                self.record.remove(path)
+        with contextlib.suppress(OSError):  # it is not there, or somebody's file is in it
+            self.folder.rmdir()
+
+
+def _write_textgrids(lines: Sequence[dict[str, Any]], folder: Path, record: Record) -> None:
+    """Write the TextGrids of a part; what cannot be written gets a reason."""
+    for line in lines:
+        if "cut" in line:
+            try:
+                answer = answer_of(deserialize_cut(copy.deepcopy(line["cut"])))  # it takes apart
+                write_answer_textgrid(answer, folder, record)
+            except ValueError as error:
+                line["reason"] = f"no TextGrid: {error}"
+
+
+# ---- The work
+
+
+@dataclass
+class _Work:
+    """Localises chunks; a copy of it goes to each process.
+
+    Attributes:
+        folder: of the model.
+        options: how.
+        model: None: it is read when it is first needed.
+    """
+
+    folder: Path
+    options: Options
+    model: Model | None
+
+    def __call__(self, chunk: Sequence[Utterance]) -> list[dict[str, Any]]:
+        """Lines for the utterances of a chunk, in their order.
+
+        Each has ``id`` and ``place``, and ``cut`` with what was found, or the ``reason`` why there
+        is nothing.
+        """
+        if self.model is None:
+            torch.set_num_threads(1)
+            self.model = _read(self.folder, self.options)
+        reasons: dict[str, str] = {}
+        cuts = _readable(chunk, self.options, reasons)
+        found = self.model.localize(cuts, self.options.allow_commands)
+        reasons.update(found.skipped)
+        answers = {answer.id: answer.cut for answer in found.answers}
+        lines = []
+        for utterance in chunk:
+            line: dict[str, Any] = {"id": utterance.id, "place": utterance.place}
+            if utterance.id in answers:
+                line["cut"] = _content(answers[utterance.id], utterance)
+            else:
+                line["reason"] = reasons.get(utterance.id, "no answer")
+            lines.append(line)
+        return lines
+
+
+def _readable(
+    chunk: Iterable[Utterance], options: Options, reasons: dict[str, str]
+) -> Iterator[MonoCut]:
+    """The cuts of utterances; the others get a reason."""
+    for utterance in chunk:
+        try:
+            yield utterance.cut(options.channel, options.allow_commands)
+        except (ValueError, OSError) as error:
+            reason = " ".join(str(error).split()).removeprefix(f"{utterance.place}: ")
+            reasons[utterance.id] = reason.removeprefix(f"{utterance.id}: ")
+        except Exception as error:  # whatever is wrong with one, the others go on
+            reasons[utterance.id] = f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def _content(cut: MonoCut, utterance: Utterance) -> dict[str, Any]:
+    """A cut as JSON; its audio is named as the utterance has it, and is not in the manifest."""
+    recording = cut.recording
+    if recording is None or all(source.type != "memory" for source in recording.sources):
+        return cut.to_dict()
+    if utterance.line:
+        content = fastcopy(cut, recording=None).to_dict()
+        return {**content, "recording": json.loads(utterance.line).get("recording")}
+    return fastcopy(cut, recording=_named(recording, utterance)).to_dict()
+
+
+def _named(recording: Recording, utterance: Utterance) -> Recording:
+    kind = "command" if utterance.is_command else "file"
+    name = utterance.audio if utterance.is_command else str(Path(utterance.audio).absolute())
+    channels = recording.sources[0].channels
+    return replace(recording, sources=[AudioSource(kind, channels, name)])
+
+
+def _done(
+    work: _Work, todo: Iterator[tuple[int, list[Utterance]]], num_jobs: int
+) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """The lines of chunks as they are ready, with their numbers.
+
+    Raises:
+        ValueError: a process was killed.
+    """
+    if num_jobs == 1:
+        for number, chunk in todo:
+            yield number, work(chunk)
+        return
+    context = multiprocessing.get_context("spawn")  # k2 and threads do not go with fork
+    with ProcessPoolExecutor(num_jobs, context, _begin, (work,)) as pool:
+        try:
+            yield from _as_ready(pool, todo, num_jobs)
+        except BrokenProcessPool:
+            raise ValueError(
+                "a process of --num-jobs was killed, for its memory perhaps: the same command goes "
+                "on from what is written; fewer jobs need less memory"
+            ) from None
+
+
+def _as_ready(
+    pool: Executor, todo: Iterator[tuple[int, list[Utterance]]], num_jobs: int
+) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    waiting: dict[Future, int] = {}
+    while True:
+        while len(waiting) < 2 * num_jobs and (task := next(todo, None)) is not None:
+            waiting[pool.submit(_one, task[1])] = task[0]
+        if not waiting:
+            return
+        ready, _ = wait(waiting, return_when=FIRST_COMPLETED)
+        for future in ready:
+            yield waiting.pop(future), future.result()
+
+
+_work: _Work | None = None
+
+
+def _begin(work: _Work) -> None:
+    """In a new process, which ends when the one that began it was killed."""
+    global _work
+    _work = work
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _one(chunk: Sequence[Utterance]) -> list[dict[str, Any]]:
+    return _work(chunk)
+
+
+# ---- One recording, on the screen
+
+
+def answer_one(model: Path, found: Found, options: Options) -> Answer:
+    """The answer for the first of some recordings.
+
+    Raises:
+        ValueError: the model or the recording cannot be used; says why.
+    """
+    torch.set_num_threads(1)
+    ready = _read(model, options)
+    (utterance,) = found.items()
+    localized = ready.localize([utterance.cut(options.channel)])
+    for reason in localized.skipped.values():
+        raise ValueError(f"{utterance.place}: {reason}")
+    return localized.answers[0]
+
+
+def describe(answer: Answer) -> str:
+    """An answer as a table for a terminal: a line for each unit."""
+    width = max(len(word.symbol) for word in answer.words) if answer.words else 0
+    lines, last = [], None
+    for unit in answer.units:
+        word = "" if unit.word in (None, last) else answer.words[unit.word].symbol
+        last = unit.word
+        p = "    " if unit.p_mispronounced is None else f"{unit.p_mispronounced:.2f}"
+        flag = f"  <- {unit.perceived}" if unit.flagged else ""
+        lines.append(
+            f"{unit.start:7.2f} {unit.end:7.2f}  {word:{width}}  {unit.symbol:6} {p}{flag}".rstrip()
+        )
+    return "\n".join(lines)

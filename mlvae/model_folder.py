@@ -1,0 +1,855 @@
+"""A trained model as a folder that is whole: written by :func:`pack`, read by :func:`load`.
+
+The folder holds safetensors, YAML, JSON and text, and no path of a machine; see docs/formats.md. It
+may come from anybody: nothing in it is executed, nothing outside of it is read, and what would take
+more memory than its files have bytes is refused before it is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import random
+import re
+import subprocess
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lhotse import CutSet, Fbank, MonoCut, Recording
+from lhotse.audio import AudioSource
+from lhotse.utils import fastcopy
+from torch.overrides import TorchFunctionMode
+
+import mlvae
+from mlvae.answers import Answer, answer_of
+from mlvae.config import CONFIG, RecipeConfig, load_config, write_config
+from mlvae.data.audio import wav_bytes
+from mlvae.data.bpe import with_tokens
+from mlvae.data.checks import check_cut, check_unit
+from mlvae.data.dataset import FRAME_SHIFT, NETWORK_FRAMES, UnitDataset, load_cuts
+from mlvae.data.features import fbank_extractor, with_features
+from mlvae.data.lexicon import PHONES, Lexicon, Pronunciation, read_lexicon
+from mlvae.data.manifests import check_sources, recording_cut, write_json
+from mlvae.data.text import normalized, spelt_words
+from mlvae.data.units import UnitTable, canonical_units
+from mlvae.device import denormals_flushed, select_device
+from mlvae.environment import versions
+from mlvae.fsa.emissions import CONSTANT_BOUNDARY_RATE
+from mlvae.stage import made_tree
+from mlvae.systems import KINDS, MADE_BY_SYSTEMS, Setup, TrainedSystem
+from mlvae.systems.align import Aligner
+from mlvae.tiers import tier, units_of_words
+
+#: The file that says what a folder is; it is written last.
+ABOUT = "model.json"
+TOKENS, LEXICON, BPE = "tokens.txt", "lexicon.txt", "bpe.model"
+ALIGNER = "fa/model.safetensors"
+#: Of the form of the folder. Another number is another form, which is not guessed at.
+FORMAT = 1
+
+#: Largest files in bytes, by the end of the name; headers of safetensors have a limit of their own.
+LARGEST = {".json": 2**20, ".yaml": 2**20, ".txt": 2**25, ".model": 2**24, ".safetensors": 2**33}
+LARGEST_HEADER = 2**20
+#: What pickles are named; of a name like these no file may lie in the folder.
+PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".bin", ".joblib")
+#: How texts become units: pronunciations of words, BPE tokens of words, or units as they are.
+TEXTS = ("lexicon", "bpe", "units")
+#: Frames of what is searched together, unless a recording is longer; more is hardly faster and
+#: takes more memory.
+MAX_FRAMES = 4000
+
+
+# ---- Writing
+
+
+def pack(
+    system_folder: Path,
+    folder: Path,
+    data_dir: Path | None = None,
+    config: Path | None = None,
+    lexicon: Path | None = None,
+    licence: str | None = None,
+) -> dict[str, Any]:
+    """Write a model folder from what the stages 0 to 4 (and 6) have left.
+
+    Args:
+        system_folder: of a trained system, ``EXP_DIR/RECIPE/CORPUS/CONFIG/SYSTEM``.
+        folder: to write; what an earlier run wrote there is replaced.
+        data_dir: ``DATA_DIR/CORPUS``; None: where the features of the training cuts lie.
+        config: configuration of the training; None: ``config.yaml``, which stage 4 leaves in the
+            system's folder.
+        lexicon: pronunciations besides those of the training text, see
+            :func:`mlvae.data.lexicon.read_lexicon`.
+        licence: of the data, in words; None: as ``corpus.json`` has it.
+
+    Returns:
+        The content of ``model.json``.
+
+    Raises:
+        ValueError: the system is not trained to its end, or files are missing or do not fit.
+        OSError: something cannot be read or written.
+    """
+    system_folder = Path(os.path.abspath(system_folder))
+    name, experiment = system_folder.name, system_folder.parent
+    if not (system_folder / "training.json").is_file():
+        raise ValueError(f"{system_folder} holds no system that is trained to its end: stage 4")
+    training = _json_of(system_folder / "training.json")
+    if "unavailable" in training:
+        raise ValueError(f"{system_folder} was not trained: {training['unavailable']}")
+    if config is None and not (system_folder / CONFIG).is_file():
+        raise ValueError(
+            f"{system_folder} has no {CONFIG}, as it was trained by an earlier version: say the "
+            "configuration of the training with --config"
+        )
+    settings = load_config(config or system_folder / CONFIG, [name])
+    if KINDS[settings.system(name).kind].load is None:
+        raise ValueError(f"{name} flags nothing: there is no model of it to pack")
+    if hasattr(settings.system(name).settings, "checkpoint"):
+        settings.system(name).settings.checkpoint = ""  # of this machine; training is over
+    cuts = {s: load_cuts(experiment / "fa" / f"cuts_{s}.jsonl.gz") for s in ("train", "valid")}
+    data_dir = data_dir or _data_dir_of(cuts["train"])
+    table = UnitTable.load(data_dir / "units" / TOKENS)
+    corpus = _json_of(data_dir / "corpus.json")
+    with made_tree(folder, "pack", ABOUT) as fresh:
+        (fresh / name).mkdir()
+        (fresh / "fa").mkdir()
+        write_config(fresh / CONFIG, settings, name)
+        if load_config(fresh / CONFIG, [name]).system(name).settings != (
+            settings.system(name).settings
+        ):
+            raise ValueError(f"the settings of {name} cannot be written as YAML")
+        table.save(fresh / TOKENS)
+        _copy(experiment / ALIGNER, fresh / ALIGNER)
+        for file in (*MADE_BY_SYSTEMS, "training.json"):
+            if "checkpoint" not in file and (system_folder / file).is_file():
+                _copy(system_folder / file, fresh / name / file)
+        text = _pack_text(fresh, cuts, table, corpus, data_dir, lexicon)
+        features = asdict(fbank_extractor(corpus["sampling_rate"]).config)
+        about = {
+            "format": FORMAT,
+            "system": name,
+            "label": settings.system(name).label,
+            "kind": settings.system(name).kind,
+            "sampling_rate": corpus["sampling_rate"],
+            "features": {key: value for key, value in features.items() if key != "device"},
+            "text": text,
+            "seed": training["seed"],
+            "trained_on": _trained_on(cuts["train"], corpus, licence),
+            "commit": _commit(),
+            "versions": versions(),
+            "figures": _figures(experiment / "results.json", settings.system(name).label),
+            "files": {
+                str(path.relative_to(fresh)): {
+                    "size": path.stat().st_size,
+                    "sha256": _digest(path),
+                }
+                for path in sorted(fresh.rglob("*"))
+                if path.is_file()
+            },
+        }
+        write_json(fresh / ABOUT, about)
+    return about
+
+
+def _data_dir_of(cuts: CutSet) -> Path:
+    """Where stages 0 to 2 have written what cuts with features are made of."""
+    path = next((Path(cut.features.storage_path) for cut in cuts if cut.has_features), None)
+    if path is None or not (path.parents[1] / "corpus.json").is_file():
+        raise ValueError(
+            "the data folder is not where the features of the training cuts lie: say --data-dir"
+        )
+    return path.parents[1]
+
+
+def _pack_text(
+    fresh: Path,
+    cuts: Mapping[str, CutSet],
+    table: UnitTable,
+    corpus: Mapping[str, Any],
+    data_dir: Path,
+    lexicon: Path | None,
+) -> dict[str, Any]:
+    """Write what texts become units by; says which of :data:`TEXTS` it is."""
+    if corpus.get("unit") == "bpe":
+        _copy(data_dir / "units" / BPE, fresh / BPE)
+        return {"units": "bpe"}
+    known = words_of_cuts([*cuts["train"], *cuts["valid"]])
+    languages = {str(s.language).lower() for cut in cuts["train"] for s in cut.supervisions}
+    arpabet = set(table.symbols) <= set(PHONES)
+    if arpabet and all(language in ("none", "en", "eng", "english") for language in languages):
+        entries = {**Lexicon.load().entries(), **known}
+    elif known:
+        entries = dict(known)
+    else:
+        return {"units": "units"}
+    if lexicon is not None:
+        entries.update(read_lexicon(lexicon) if arpabet else read_words(lexicon))
+    lines = [
+        f"{word}\t{' '.join(units)}\n"
+        for word, pronunciations in sorted(entries.items())
+        for units in pronunciations
+        if set(units) <= set(table.symbols)
+    ]
+    (fresh / LEXICON).write_text("".join(lines), encoding="utf-8")
+    several = any("pronunciations" in cut.supervisions[0].custom for cut in cuts["train"])
+    return {"units": "lexicon", "arpabet": arpabet, "all_pronunciations": several}
+
+
+def words_of_cuts(cuts: Iterable[MonoCut]) -> dict[str, tuple[Pronunciation, ...]]:
+    """The words of cuts with their units, those that are most frequent first.
+
+    Words are spelt as texts are compared (:func:`mlvae.data.text.normalized`); what has a blank in
+    it is no word of a text.
+    """
+    counts: dict[str, Counter[Pronunciation]] = {}
+    for cut in cuts:
+        word_of, custom = units_of_words(cut), cut.supervisions[0].custom
+        if word_of is None:
+            continue
+        units = canonical_units(cut)
+        others = custom.get("pronunciations") or [()] * len(custom["words"])
+        for place, (word, also) in enumerate(zip(custom["words"], others)):
+            own = tuple(unit for unit, of in zip(units, word_of) if of == place)
+            found = counts.setdefault(normalized(word), Counter())
+            found[own] += 1
+            found.update({tuple(pronunciation): 0 for pronunciation in also})
+    return {
+        word: tuple(units for units, _ in found.most_common())
+        for word, found in counts.items()
+        if len(word.split()) == 1
+    }
+
+
+def read_words(path: Path) -> dict[str, tuple[Pronunciation, ...]]:
+    """A lexicon of units of any kind, ``word unit unit ...`` a line, in UTF-8.
+
+    Raises:
+        ValueError: it cannot be read, or a line has no unit; names file and line.
+    """
+    entries: dict[str, list[Pronunciation]] = {}
+    try:
+        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"lexicon {path} cannot be read: {error}") from None
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        word, *units = line.split()
+        if not units:
+            raise ValueError(f"{path}, line {number}: {word!r} has no units")
+        entries.setdefault(word, []).append(tuple(units))
+    return {word: tuple(dict.fromkeys(found)) for word, found in entries.items()}
+
+
+def _trained_on(cuts: CutSet, corpus: Mapping[str, Any], licence: str | None) -> dict[str, Any]:
+    speakers = {s.speaker for cut in cuts for s in cut.supervisions if s.speaker}
+    languages = {str(s.language) for cut in cuts for s in cut.supervisions if s.language}
+    return {
+        "title": corpus.get("title"),
+        "corpus": corpus.get("corpus"),
+        "synthetic": corpus.get("synthetic", False),
+        "hours": round(sum(cut.duration for cut in cuts) / 3600, 3),
+        "utterances": len(cuts),
+        "speakers": len(speakers) or None,
+        "languages": sorted(languages),
+        "licence": licence or corpus.get("licence"),
+    }
+
+
+def _figures(path: Path, label: str) -> dict[str, Any] | None:
+    """The row of a system in the results of stage 6; None where it has not been scored."""
+    if not path.is_file():
+        return None
+    return _json_of(path).get("systems", {}).get(label)
+
+
+def _commit() -> str | None:
+    """The commit of the checkout that this runs from; None outside of one."""
+    root = Path(mlvae.__file__).resolve().parents[1]
+    if not (root / ".git").exists():
+        return None
+    with contextlib.suppress(OSError):
+        found = subprocess.run(
+            ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True
+        )
+        return found.stdout.strip() or None
+    return None
+
+
+def _copy(source: Path, target: Path) -> None:
+    if not source.is_file():
+        raise ValueError(f"{source} is missing: run the stage that makes it")
+    target.write_bytes(source.read_bytes())
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:400]
+
+
+def _json_of(path: Path) -> dict[str, Any]:
+    """The object that a JSON file holds; ValueError names a file that holds none."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"{path} cannot be read: {_one_line(error)}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds no JSON object")
+    return content
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+# ---- Reading
+
+
+class OtherVersions(UserWarning):
+    """A model was packed with other versions of what answers depend on."""
+
+
+def load(folder: Path | str, device: str = "cpu", lexicon: Path | None = None) -> Model:
+    """Read a model folder; a warning names packages of other versions than it was packed with.
+
+    Args:
+        folder: what :func:`pack` wrote; it may come from anybody.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        lexicon: pronunciations that replace those of the folder, or are added to them.
+
+    Raises:
+        ValueError: it is no model folder, is damaged, of another form, or does not fit what is
+            installed; one line that names file and reason.
+        OSError: a file cannot be read.
+
+    Example:
+        >>> model = mlvae.load("models/digits")
+        >>> answer = model.localize_recording(samples, 16000, "one two three")
+        >>> [(unit.symbol, unit.perceived, unit.p_mispronounced) for unit in answer.units]
+    """
+    folder = Path(folder)
+    try:
+        about = read_about(folder)
+        check_files(folder, about)
+        if others := other_versions(about["versions"]):
+            warnings.warn(f"{folder}: {others}", OtherVersions, stacklevel=2)
+        return _load(folder, about, select_device(device), lexicon)
+    except (ValueError, OSError):
+        raise
+    except Exception as error:  # whatever somebody has put there
+        reason = f"{type(error).__name__}: {_one_line(error)}"
+        raise ValueError(f"{folder} cannot be read as a model: {reason}") from error
+
+
+#: What model.json must have, and of which type.
+_ABOUT = {
+    "system": str,
+    "kind": str,
+    "sampling_rate": int,
+    "features": dict,
+    "text": dict,
+    "seed": int,
+    "trained_on": dict,
+    "versions": dict,
+    "files": dict,
+}
+
+
+def other_versions(packed: Mapping[str, Any]) -> str:
+    """One line about packages that are here in other versions than a model was packed with.
+
+    Empty where there is none. A model is read all the same; its answers may differ in the last
+    digits, and more where features or the search are computed otherwise.
+    """
+    here = versions()
+    named = ("mlvae", "torch", "k2", "lhotse")
+    wrong = [
+        f"{name} {packed.get(name)!s:.40}, here {here[name]}"
+        for name in named
+        if packed.get(name) != here[name]
+    ]
+    return f"packed with {'; '.join(wrong)}: answers may differ" if wrong else ""
+
+
+def read_about(folder: Path) -> dict[str, Any]:
+    """The content of ``model.json``, checked.
+
+    Raises:
+        ValueError: it is not there, or not what :func:`pack` writes; names the file.
+    """
+    path = Path(folder) / ABOUT
+    if not path.is_file():
+        raise ValueError(f"{folder} is no model folder: it has no {ABOUT}; `mlvae pack` makes one")
+    _check_size(path)
+    about = _json_of(path)
+    if about.get("format") != FORMAT:
+        raise ValueError(
+            f"{path}: format {about.get('format')!r:.60}, this is mlvae {mlvae.__version__}, which "
+            f"reads format {FORMAT}"
+        )
+    for key, kind in _ABOUT.items():
+        if not isinstance(about.get(key), kind) or isinstance(about[key], bool):
+            raise ValueError(f"{path}: {key} must be a {kind.__name__}")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", about["system"]):
+        raise ValueError(f"{path}: {about['system']!r:.60} cannot be the name of a system")
+    if about["kind"] not in KINDS or KINDS[about["kind"]].load is None:
+        raise ValueError(f"{path}: there is no kind {about['kind']!r:.60} of systems")
+    if not 1000 <= about["sampling_rate"] <= 384_000:
+        raise ValueError(f"{path}: sampling_rate is {about['sampling_rate']}")
+    if about["text"].get("units") not in TEXTS:
+        raise ValueError(f"{path}: text.units must be one of {', '.join(TEXTS)}")
+    return about
+
+
+def check_files(folder: Path, about: Mapping[str, Any]) -> None:
+    """Check that the files of a folder are those that ``model.json`` lists, and none is a pickle.
+
+    Links are refused. Files of kinds that are never read (notes, pictures) may lie there, too.
+
+    Raises:
+        ValueError: names the first file that is wrong.
+    """
+    listed = about["files"]
+    for name, said in listed.items():
+        parts = Path(name).parts
+        if not parts or Path(name).is_absolute() or ".." in parts or "\0" in name:
+            raise ValueError(f"{folder / ABOUT}: files: {name!r:.100} leads out of the folder")
+        if Path(name).suffix not in LARGEST:
+            raise ValueError(f"{folder / ABOUT}: files: {name!r:.100} is of no kind that is read")
+        if not isinstance(said, dict):
+            raise ValueError(f"{folder / ABOUT}: files: {name!r:.100} has no size and sha256")
+    for root, folders, names in os.walk(folder):
+        for name in [*folders, *names]:
+            path = Path(root) / name
+            if path.is_symlink():
+                raise ValueError(f"{path} is a link: a model folder holds its files itself")
+            if path.suffix.lower() in PICKLES:
+                raise ValueError(
+                    f"{path} is named as a pickle, which can run anything: weights are safetensors "
+                    "here, and nothing else is read"
+                )
+            relative = path.relative_to(folder).as_posix()
+            if path.suffix in LARGEST and not path.is_dir() and relative not in {ABOUT, *listed}:
+                raise ValueError(f"{path} is not among the files that {ABOUT} lists")
+    needed = [CONFIG, TOKENS, ALIGNER]
+    needed += {"lexicon": [LEXICON], "bpe": [BPE], "units": []}[about["text"]["units"]]
+    for name in needed:
+        if name not in listed:
+            raise ValueError(f"{folder / ABOUT}: files: {name} is not among them")
+    for name, said in listed.items():
+        path = folder / name
+        if not path.is_file():
+            raise ValueError(f"{path} is missing")
+        _check_size(path)
+        if path.suffix == ".safetensors":
+            tensors_in(path)
+        if path.stat().st_size != said.get("size") or _digest(path) != said.get("sha256"):
+            raise ValueError(f"{path} is damaged, or was changed: its content is not {ABOUT}'s")
+
+
+def _check_size(path: Path) -> None:
+    size, most = path.stat().st_size, LARGEST[path.suffix]
+    if size > most:
+        raise ValueError(f"{path} has {size:,} bytes, which is more than {most:,}: not read")
+
+
+_ITEM_SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "U8": 1, "BOOL": 1}
+
+
+def tensors_in(path: Path) -> int:
+    """How many numbers the tensors of a safetensors file have, by a header that has been checked.
+
+    Nothing but the header is read.
+
+    Raises:
+        ValueError: the header is no header, is too large, or does not fit the file; names it.
+    """
+    size = path.stat().st_size
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if size < 10 or length > min(LARGEST_HEADER, size - 8):
+            raise ValueError(
+                f"{path} is damaged or no safetensors file: its header would have {length:,} bytes "
+                f"of {size:,}, at most {LARGEST_HEADER:,} are read"
+            )
+        header = file.read(length)
+    try:
+        content = json.loads(header)
+        content.pop("__metadata__", None)
+        total = 0
+        for name, said in content.items():
+            shape, (begin, end) = said["shape"], said["data_offsets"]
+            if not all(isinstance(n, int) and n >= 0 for n in (*shape, begin, end)):
+                raise ValueError(f"{name} has a size that is no number")
+            numbers = math.prod(shape)
+            if end - begin != numbers * _ITEM_SIZES[said["dtype"]] or end > size - 8 - length:
+                raise ValueError(f"{name} of shape {shape} has other bytes than it needs")
+            total += numbers
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        reason = f"{type(error).__name__}: {_one_line(error)}"
+        raise ValueError(f"{path} is damaged or no safetensors file: {reason}") from None
+    return total
+
+
+class _Budget(TorchFunctionMode):
+    """Refuses to make more numbers than a model's files can have, before memory is taken.
+
+    Sizes of networks stand in the configuration, and a wrong one may ask for anything.
+    """
+
+    def __init__(self, path: Path, numbers: int) -> None:
+        super().__init__()
+        self.path, self.left = path, numbers
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func in (torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn):
+            size = kwargs.get("size", args[0] if args else ())
+            sizes = size if isinstance(size, (tuple, list)) else args
+            self.left -= math.prod(n for n in sizes if isinstance(n, int))
+            if self.left < 0:
+                raise ValueError(
+                    f"{self.path}: the networks that it describes are larger than the weights in "
+                    "the folder"
+                )
+        return func(*args, **kwargs)
+
+
+def _load(folder: Path, about: dict[str, Any], device: torch.device, lexicon: Path | None) -> Model:
+    name = about["system"]
+    config = load_config(folder / CONFIG, [name], with_bases=False)
+    if config.system(name).kind != about["kind"]:
+        raise ValueError(
+            f"{folder / CONFIG}: {name} is of kind {config.system(name).kind}, {ABOUT} says "
+            f"{about['kind']}"
+        )
+    table = UnitTable.load(folder / TOKENS)
+    for symbol in table.symbols:
+        check_unit(symbol)
+    extractor = fbank_extractor(about["sampling_rate"])
+    here = {k: v for k, v in asdict(extractor.config).items() if k in about["features"]}
+    if here != about["features"]:
+        wrong = [k for k, v in about["features"].items() if here.get(k, ...) != v]
+        raise ValueError(
+            f"{folder / ABOUT}: features: {', '.join(wrong)[:200]}: not as this mlvae "
+            f"({mlvae.__version__}) and lhotse compute them"
+        )
+    numbers = sum(tensors_in(folder / file) for file in about["files"] if file.endswith("tensors"))
+    blank = CutSet.from_cuts([_blank_cut(extractor)])
+    setup = Setup(
+        name,
+        config,
+        UnitDataset(table, deltas=config.deltas),
+        device,
+        about["seed"],
+        folder / name,
+    )
+    with _random_numbers_kept(), _Budget(folder / CONFIG, 4 * numbers + 2**20):
+        num_features = extractor.feature_dim(about["sampling_rate"])
+        aligner = Aligner(num_features, len(table), config.silence, config.align, device)
+        aligner.load(folder / ALIGNER)
+        system = KINDS[about["kind"]].load(setup, blank)
+    if system is None:
+        raise ValueError(f"{folder} holds no trained system")
+    texts = _Texts(folder, about["text"], table, lexicon)
+    return Model(folder, about, config, table, extractor, aligner, system, texts)
+
+
+def _blank_cut(extractor: Fbank) -> MonoCut:
+    """A cut of a tenth of a second, as loading looks at the dimension of features."""
+    samples = np.zeros(extractor.config.sampling_rate // 10, np.float32)
+    samples[0] = 0.1  # silence is refused
+    cut = recording_cut(memory_recording("blank", samples, extractor.config.sampling_rate), {})
+    return with_features(cut, extractor)
+
+
+def memory_recording(name: str, samples: np.ndarray, sampling_rate: int) -> Recording:
+    """A recording of samples (num_samples,) float32 that lie in memory."""
+    source = AudioSource("memory", [0], wav_bytes(samples, sampling_rate))
+    return Recording(name, [source], sampling_rate, len(samples), len(samples) / sampling_rate)
+
+
+@contextlib.contextmanager
+def _random_numbers_kept() -> Iterator[None]:
+    """Loading seeds the generators of Python, numpy and torch, which are the caller's."""
+    before = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])
+        torch.set_rng_state(before[2])
+
+
+class _Texts:
+    """How the texts of a model become units, see :data:`TEXTS`."""
+
+    def __init__(
+        self, folder: Path, said: Mapping[str, Any], table: UnitTable, lexicon: Path | None
+    ) -> None:
+        self.table = table
+        self.kind = said["units"]
+        self.several = said.get("all_pronunciations") is True
+        if lexicon is not None and self.kind != "lexicon":
+            raise ValueError(f"{folder}: a lexicon is of no use, its texts are {self.kind}")
+        if self.kind == "lexicon":
+            arpabet = said.get("arpabet") is True
+            entries = read_words(folder / LEXICON)
+            if lexicon is not None:
+                entries.update(read_lexicon(lexicon) if arpabet else read_words(lexicon))
+            self.lexicon = Lexicon(entries, None if arpabet else table.symbols)
+        if self.kind == "bpe":
+            import sentencepiece
+
+            model = (folder / BPE).read_bytes()
+            self.processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+
+    def with_units(self, cut: MonoCut) -> MonoCut:
+        """A copy of a cut with one supervision that has the canonical units of its text.
+
+        Raises:
+            ValueError: the text is missing or empty, or has words that are not known.
+        """
+        (supervision,) = cut.supervisions
+        text = supervision.text
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError("no text")
+        custom = dict(supervision.custom or {})
+        if self.kind == "units":
+            custom["units"] = text.split()
+        elif self.kind == "lexicon":
+            custom.update(self._by_lexicon(text))
+        else:
+            custom["words"] = spelt_words(text)
+        cut = fastcopy(cut, supervisions=[fastcopy(supervision, custom=custom)])
+        return with_tokens(cut, self.processor) if self.kind == "bpe" else cut
+
+    def _by_lexicon(self, text: str) -> dict[str, Any]:
+        words = self.lexicon.read(text)
+        if not words:
+            raise ValueError("its text has no words")
+        first = [pronunciations[0] for _, pronunciations in words]
+        custom: dict[str, Any] = {
+            "units": [unit for units in first for unit in units],
+            "words": [word for word, _ in words],
+            "word_of_unit": [place for place, units in enumerate(first) for _ in units],
+        }
+        if self.several:
+            custom["pronunciations"] = [
+                [list(units) for units in found if all(unit in self.table for unit in units)]
+                for _, found in words
+            ]
+        return custom
+
+
+@dataclass(frozen=True)
+class Localized:
+    """What :meth:`Model.localize` returns.
+
+    Attributes:
+        answers: of the cuts that could be used, in their order.
+        skipped: by id of each other cut the reason.
+    """
+
+    answers: list[Answer]
+    skipped: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A trained model that is ready to answer; :func:`load` makes one.
+
+    Attributes:
+        folder: where it was read.
+        about: the content of ``model.json``.
+        config: of the system.
+        table: symbols and ids of its units.
+        extractor: of its features.
+        aligner: forced alignment.
+        system: what localises.
+        texts: how texts become units.
+    """
+
+    folder: Path
+    about: dict[str, Any]
+    config: RecipeConfig
+    table: UnitTable
+    extractor: Fbank
+    aligner: Aligner
+    system: TrainedSystem
+    texts: _Texts
+
+    @property
+    def sampling_rate(self) -> int:
+        """Hz, of the audio that features are made of; other audio is resampled."""
+        return self.about["sampling_rate"]
+
+    def localize(self, cuts: Iterable[MonoCut], allow_commands: bool = False) -> Localized:
+        """Find what does not match the text.
+
+        Cuts are worked on in portions, so that besides the answers little is in memory.
+
+        Args:
+            cuts: with audio and one supervision each, which has a text, or canonical units in
+                ``custom["units"]``; of any sampling rate. Ids differ.
+            allow_commands: whether audio may be the output of shell commands that cuts name.
+        """
+        answers: list[Answer] = []
+        skipped: dict[str, str] = {}
+        portion: list[MonoCut] = []
+        for cut in cuts:
+            try:
+                portion.append(self._prepared(cut, allow_commands))
+            except (ValueError, OSError) as error:
+                skipped[cut.id] = _one_line(error).removeprefix(f"{cut.id}: ")
+            except Exception as error:  # whatever is wrong with one cut, the others go on
+                skipped[cut.id] = f"{type(error).__name__}: {_one_line(error)}"
+            if sum(one.num_frames for one in portion) >= MAX_FRAMES:
+                self._answer_each(portion, answers, skipped)
+                portion = []
+        self._answer_each(portion, answers, skipped)
+        return Localized(answers, skipped)
+
+    def localize_recording(self, audio: np.ndarray, sampling_rate: int, text: str) -> Answer:
+        """Find what does not match the text in a recording that is in memory.
+
+        Args:
+            audio: samples (num_samples,) of one channel, floats in [-1, 1].
+            sampling_rate: of the audio in Hz.
+            text: what should be said.
+
+        Raises:
+            ValueError: audio or text cannot be used; says why.
+        """
+        samples = np.asarray(audio, dtype=np.float32)
+        if samples.ndim != 1 or not len(samples):
+            raise ValueError(f"audio of shape {samples.shape} where (num_samples,) is expected")
+        recording = memory_recording("recording", samples, sampling_rate)
+        found = self.localize([recording_cut(recording, {}, text=text)])
+        for reason in found.skipped.values():
+            raise ValueError(reason)
+        return found.answers[0]
+
+    def _prepared(self, cut: MonoCut, allow_commands: bool) -> MonoCut:
+        """A cut with canonical units of the table and features; ValueError says why not."""
+        if not isinstance(cut, MonoCut):
+            raise ValueError(f"a {type(cut).__name__}, where a MonoCut is expected")
+        if len(cut.supervisions) != 1:
+            raise ValueError(f"{len(cut.supervisions)} supervisions where one is expected")
+        check_sources(cut.recording.to_dict() if cut.recording else {}, allow_commands)
+        cut = fastcopy(cut, features=None)
+        if not (cut.supervisions[0].custom or {}).get("units"):
+            cut = self.texts.with_units(cut)
+        check_cut(cut)
+        units = self.table.ids(canonical_units(cut), cut.id)
+        if cut.recording is not None and cut.sampling_rate != self.sampling_rate:
+            cut = cut.resample(self.sampling_rate)
+        cut = with_features(cut, self.extractor, allow_commands)
+        if cut.num_frames < len(units):
+            raise ValueError(f"{cut.num_frames} frames for {len(units)} units")
+        return cut
+
+    def _answer_each(
+        self, cuts: Sequence[MonoCut], answers: list[Answer], skipped: dict[str, str]
+    ) -> None:
+        """Answer cuts together; where that fails each by itself, so that the others go on."""
+        if not cuts:
+            return
+        try:
+            found, short = self._answered(cuts)
+        except Exception as error:  # whatever is wrong with one of them
+            if len(cuts) > 1:
+                for cut in cuts:
+                    self._answer_each([cut], answers, skipped)
+                return
+            found, short = [], {cuts[0].id: f"{type(error).__name__}: {_one_line(error)}"}
+        finally:
+            dataset = getattr(self.system, "dataset", None)
+            if dataset is not None:
+                dataset.forget()  # ids may come again, and memory is not to grow
+        answers += found
+        skipped.update(short)
+
+    def _answered(self, cuts: Sequence[MonoCut]) -> tuple[list[Answer], dict[str, str]]:
+        """Align and localise cuts; also the ids of those without an answer, with reasons."""
+        answers: list[Answer] = []
+        skipped: dict[str, str] = {}
+        with denormals_flushed(), warnings.catch_warnings():
+            # A recording that is longer than a batch is a batch of its own.
+            warnings.filterwarnings("ignore", message="The first cut drawn in batch collection")
+            features = UnitDataset(self.table)
+            aligned, short = self.aligner.align(CutSet.from_cuts(cuts), features)
+            for cut_id in short:
+                skipped[cut_id] = "too short for its units, or they find no place in its speech"
+            # A judge lets recordings of one speaker tell of each other. An answer must not depend on
+            # which others are in the portion: each recording is judged by itself.
+            speakers = {cut.id: cut.supervisions[0].speaker for cut in aligned}
+            alone = CutSet.from_cuts(_spoken_by(cut, None) for cut in aligned)
+            localized, short = self.system.localize(alone) if len(alone) else ((), ())
+            for cut_id in short:
+                skipped[cut_id] = "too short for its units"
+            for cut in (_spoken_by(cut, speakers[cut.id]) for cut in localized):
+                score, loop = scores_of(cut, features, self.aligner)
+                custom = {**(cut.custom or {}), "score_per_frame": score}
+                custom["loop_gain"] = round(loop - score, 4)
+                custom.pop("dataloading_info", None)
+                answers.append(answer_of(fastcopy(cut, features=None, custom=custom)))
+        return answers, skipped
+
+
+def _spoken_by(cut: MonoCut, speaker: str | None) -> MonoCut:
+    """The cut with another speaker."""
+    return fastcopy(cut, supervisions=[fastcopy(cut.supervisions[0], speaker=speaker)])
+
+
+def scores_of(cut: MonoCut, dataset: UnitDataset, aligner: Aligner) -> tuple[float, float]:
+    """How well its text explains a cut, and how well a free loop over units does.
+
+    Both are means over the frames of the units of the forced alignment, of log posteriors minus
+    log priors of the aligner's model: along the aligned states, and of the best state of any unit
+    in each frame. What the graph pays for starting and holding units is in neither.
+
+    Args:
+        cut: with the tier ``fa``.
+        dataset: gives features, without deltas.
+        aligner: that made the tier.
+    """
+    best = _best_states(dataset.features(cut), aligner)
+    stay, start = math.log(1 - CONSTANT_BOUNDARY_RATE), math.log(CONSTANT_BOUNDARY_RATE)
+    forced = loop = 0.0
+    frames = 0
+    for item in tier(cut, "fa"):
+        first = round(item.start / FRAME_SHIFT)
+        last = min(max(round(item.end / FRAME_SHIFT), first + 1), len(best))
+        length = last - first
+        paid = (length - 1) * stay + (start if first else 0.0)
+        forced += item.score * length - paid
+        loop += float(best[first:last].sum())
+        frames += length
+    return round(forced / frames, 4), round(loop / frames, 4)
+
+
+def _best_states(features: torch.Tensor, aligner: Aligner) -> torch.Tensor:
+    """Log posterior minus log prior of the best state of any unit, float32 (T,)."""
+    model, context = aligner.model.eval(), aligner.config.model.context
+    states = aligner.compiler.layout.num_states
+    found = []
+    with torch.no_grad():
+        for begin in range(0, len(features), NETWORK_FRAMES):
+            end, first = begin + NETWORK_FRAMES, max(begin - context, 0)
+            seen = features[first : end + context].unsqueeze(0).to(aligner.device)
+            scores = model(seen)[0, begin - first : end - first] - model.log_prior
+            found.append(scores[:, :states].amax(1).cpu())
+    return torch.cat(found)
