@@ -34,7 +34,7 @@ from mlvae.systems import Setup
 from mlvae.systems.align import load_aligner
 from mlvae.systems.judge import HeldOut, SearchedModel, hold_out, measure, sequences_of
 from mlvae.systems.ml_vae import load_ml_vae
-from mlvae.train.evidence import SPEAKER_PART, fit_evidence
+from mlvae.train.evidence import MEDIAN_PART, fit_evidence
 from mlvae.train.rates import UnitSequences, fit_rates
 
 #: Columns of :func:`mlvae.systems.judge.measure`.
@@ -49,20 +49,22 @@ class Variant:
     Attributes:
         name: of the row.
         columns: measures that it has.
-        speaker_part: see :class:`mlvae.train.evidence.Evidence`.
+        median_part: see :class:`mlvae.train.evidence.Evidence`.
+        by_speaker: whether recordings of a speaker are taken for one.
         even: whether replaced units are drawn evenly.
         chain: whether errors cluster; otherwise every unit is for itself.
-        speaker_std: see :class:`mlvae.train.rates.RatesConfig`; None: the shipped one.
+        recording_std: see :class:`mlvae.train.rates.RatesConfig`; None: the shipped one.
         unit_std: the same.
         expected: the same.
     """
 
     name: str
     columns: Sequence[int] = tuple(ALL)
-    speaker_part: float = SPEAKER_PART
+    median_part: float = MEDIAN_PART
+    by_speaker: bool = False
     even: bool = False
     chain: bool = True
-    speaker_std: float | None = None
+    recording_std: float | None = None
     unit_std: float | None = None
     expected: float | None = None
 
@@ -75,41 +77,60 @@ VARIANTS = (
     Variant("goodness of the aligner alone", ALIGNER),
     Variant("goodness of both, no acceptor", ESTIMATOR + ALIGNER),
     Variant("replaced units drawn evenly", even=True),
-    Variant("no chain, no effects", chain=False, speaker_std=NONE, unit_std=NONE),
-    Variant("chain, no effects", speaker_std=NONE, unit_std=NONE),
-    Variant("chain, effects of units alone", speaker_std=NONE),
+    Variant("no chain, no effects", chain=False, recording_std=NONE, unit_std=NONE),
+    Variant("chain, no effects", recording_std=NONE, unit_std=NONE),
+    Variant("chain, effects of units alone", recording_std=NONE),
     Variant("effects of units run free", unit_std=5.0),
-    Variant("speakers' medians kept", speaker_part=0.0),
-    Variant("speakers' medians taken away", speaker_part=1.0),
+    Variant("recordings' medians kept", median_part=0.0),
+    Variant("recordings' medians taken away", median_part=1.0),
+    Variant("all recordings of a speaker together", by_speaker=True),
     Variant("expected rate 0.02", expected=0.02),
     Variant("expected rate 0.15", expected=0.15),
 )
 
 
 def judged(
-    variant: Variant, held_out: HeldOut, test: np.ndarray, units: UnitSequences, setup: Setup
+    variant: Variant,
+    held_out: HeldOut,
+    test: np.ndarray,
+    units: UnitSequences,
+    speakers: Sequence[str | None],
+    setup: Setup,
 ) -> np.ndarray:
     """P(mispronounced) of the test part by a variant; measures (n, M) of its units."""
+    sequences, corrupted = held_out.sequences, held_out.corrupted
+    if variant.by_speaker:
+        sequences = by_speaker(sequences, held_out.speakers[0])
+        corrupted = by_speaker(corrupted, held_out.speakers[1])
+        units = by_speaker(units, speakers)
     config = setup.settings.judge.rates
-    for name in ("speaker_std", "unit_std", "expected"):
+    for name in ("recording_std", "unit_std", "expected"):
         if getattr(variant, name) is not None:
             config = replace(config, **{name: getattr(variant, name)})
     columns = list(variant.columns)
     evidence = fit_evidence(
         held_out.measures[:, columns],
-        held_out.sequences,
+        sequences,
         held_out.corrupted_measures[:, columns],
-        held_out.corrupted,
+        corrupted,
         held_out.replaced,
         len(setup.table),
         config.expected,
-        variant.speaker_part,
+        variant.median_part,
     )
-    ratio = evidence.log_ratio(held_out.measures[:, columns], held_out.sequences)
-    rates = fit_rates(held_out.sequences, ratio, len(setup.table), config)
+    ratio = evidence.log_ratio(held_out.measures[:, columns], sequences)
+    rates = fit_rates(sequences, ratio, len(setup.table), config)
     if not variant.chain:
         rates = replace(rates, within_word=0.0, across_words=0.0)
     return rates.correctness(units, evidence.log_ratio(test[:, columns], units)).mispronounced
+
+
+def by_speaker(sequences: UnitSequences, speakers: Sequence[str | None]) -> UnitSequences:
+    """All recordings of a speaker as one group; without names each is one of its own."""
+    keys = [index if name is None else name for index, name in enumerate(speakers)]
+    number = {key: index for index, key in enumerate(dict.fromkeys(keys))}
+    of_utterance = np.array([number[key] for key in keys])
+    return replace(sequences, group=of_utterance[sequences.utterance])
 
 
 def row(name: str, wrong: np.ndarray, positive: np.ndarray, scores: np.ndarray | None) -> list:
@@ -172,6 +193,7 @@ def main() -> int:
     )
     measures = measure(known, wrong, system.unit_models(aligner))
     sequences = sequences_of(known, table)
+    speakers = [cut.supervisions[0].speaker for cut in known]
     positive = reference.positive if scores is None else scores < args.threshold
     positive = positive[places]
     graded_scores = None if scores is None else scores[places]
@@ -188,7 +210,7 @@ def main() -> int:
     for name, column in (("GOP of the estimator", 1), ("GOP of the aligner", 3)):
         add(name, -np.expm1(-np.nan_to_num(measures[:, column])))
     for variant in VARIANTS:
-        values = judged(variant, held_out[variant.even], measures, sequences, setup)
+        values = judged(variant, held_out[variant.even], measures, sequences, speakers, setup)
         add(variant.name, values)
     headers = ["answer", "AP", "AUC", "PCC", "Brier skill", "% flagged", "hard F1"]
     print(

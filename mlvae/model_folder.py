@@ -793,25 +793,16 @@ class Model:
             aligned, short = self.aligner.align(CutSet.from_cuts(cuts), features)
             for cut_id in short:
                 skipped[cut_id] = "too short for its units, or they find no place in its speech"
-            # A judge lets recordings of one speaker tell of each other. An answer must not depend on
-            # which others are in the portion: each recording is judged by itself.
-            speakers = {cut.id: cut.supervisions[0].speaker for cut in aligned}
-            alone = CutSet.from_cuts(_spoken_by(cut, None) for cut in aligned)
-            localized, short = self.system.localize(alone) if len(alone) else ((), ())
+            localized, short = self.system.localize(aligned) if len(aligned) else ((), ())
             for cut_id in short:
                 skipped[cut_id] = "too short for its units"
-            for cut in (_spoken_by(cut, speakers[cut.id]) for cut in localized):
+            for cut in localized:
                 score, loop = scores_of(cut, features, self.aligner)
                 custom = {**(cut.custom or {}), "score_per_frame": score}
                 custom["loop_gain"] = round(loop - score, 4)
                 custom.pop("dataloading_info", None)
                 answers.append(answer_of(fastcopy(cut, features=None, custom=custom)))
         return answers, skipped
-
-
-def _spoken_by(cut: MonoCut, speaker: str | None) -> MonoCut:
-    """The cut with another speaker."""
-    return fastcopy(cut, supervisions=[fastcopy(cut.supervisions[0], speaker=speaker)])
 
 
 def scores_of(cut: MonoCut, dataset: UnitDataset, aligner: Aligner) -> tuple[float, float]:

@@ -92,7 +92,7 @@ class Judge:
     table: UnitTable
 
     def judge(self, cuts: Sequence[Cut], wrong: Mapping[str, torch.Tensor]) -> dict[str, Verdict]:
-        """Judge the units of cuts; those of one speaker tell of one another.
+        """Judge the units of cuts, each cut by itself.
 
         Args:
             cuts: with features, canonical units and the tier ``fa``.
@@ -143,11 +143,10 @@ def load_judge(path: Path, models: Sequence[UnitModel], table: UnitTable) -> Jud
 
 
 def sequences_of(cuts: Sequence[Cut], table: UnitTable) -> UnitSequences:
-    """The canonical units of cuts, with their words and speakers."""
+    """The canonical units of cuts, with their words."""
     return unit_sequences(
         [table.ids(canonical_units(cut), cut.id) for cut in cuts],
         [units_of_words(cut) for cut in cuts],
-        [cut.supervisions[0].speaker for cut in cuts],
     )
 
 
@@ -231,6 +230,7 @@ class HeldOut:
         corrupted_measures: float64 (m, M).
         corrupted: of these m units, as they are written.
         replaced: bool (m,), which of them are replaced.
+        speakers: by utterance of ``sequences`` and of ``corrupted`` who speaks.
     """
 
     measures: np.ndarray
@@ -238,6 +238,7 @@ class HeldOut:
     corrupted_measures: np.ndarray
     corrupted: UnitSequences
     replaced: np.ndarray
+    speakers: tuple[list[str | None], list[str | None]]
 
 
 def hold_out(
@@ -275,15 +276,18 @@ def hold_out(
     )
     corrupted, _ = aligner.align(rewritten, UnitDataset(table))
 
-    def measured(some: CutSet) -> tuple[np.ndarray, UnitSequences, list[str]]:
+    def measured(some: CutSet) -> tuple[np.ndarray, UnitSequences, list[Cut]]:
         wrong = system.wrong_units(some)
         known = [cut for cut in some if cut.id in wrong]
-        return measure(known, wrong, models), sequences_of(known, table), [c.id for c in known]
+        return measure(known, wrong, models), sequences_of(known, table), known
 
-    measures, sequences, _ = measured(aligned)
-    corrupted_measures, corrupted_sequences, names = measured(corrupted)
-    marks = np.array([mark for name in names for mark in replaced[name]], dtype=bool)
-    return HeldOut(measures, sequences, corrupted_measures, corrupted_sequences, marks)
+    measures, sequences, known = measured(aligned)
+    corrupted_measures, corrupted_sequences, rewritten = measured(corrupted)
+    marks = np.array([mark for cut in rewritten for mark in replaced[cut.id]], dtype=bool)
+    speakers = [[cut.supervisions[0].speaker for cut in some] for some in (known, rewritten)]
+    return HeldOut(
+        measures, sequences, corrupted_measures, corrupted_sequences, marks, tuple(speakers)
+    )
 
 
 def fit_judge(

@@ -9,9 +9,8 @@ lower than usual, which wrong units hardly reach. A measure that parts right fro
 has a small one, and so counts for more.
 
 Recordings and voices differ by more than mispronunciations: all sounds of a poor recording are
-somewhat off. Most of what the median unit of a speaker is off is therefore taken away
-(:data:`SPEAKER_PART`). How often a speaker errs is then heard from single units that stand out; see
-:mod:`mlvae.train.rates`.
+somewhat off. A part of what its median unit is off is therefore taken away (:data:`MEDIAN_PART`).
+How often the speaker errs is then heard from units that stand out; see :mod:`mlvae.train.rates`.
 
 How much a deviation means is learned from held-out utterances in whose text units are replaced on
 purpose (:func:`replace_units`), so that their maker knows which are wrong. Let a log-likelihood
@@ -37,10 +36,10 @@ from scipy.optimize import minimize
 
 from mlvae.train.rates import UnitSequences
 
-#: How much of a speaker's median deviation is taken to be the recording and the voice.
-SPEAKER_PART = 0.75
-#: Units that the median over all speakers is worth in the median of one.
-SPEAKER_UNITS = 30.0
+#: How much of a recording's median deviation is put down to the recording and the voice.
+MEDIAN_PART = 0.5
+#: Units that the median over all recordings is worth in the median of one.
+MEDIAN_UNITS = 30.0
 #: Units that the mean over all units is worth in the mean of one.
 CENTRE_UNITS = 20.0
 #: Least spread of a measure, as a part of its standard deviation.
@@ -68,7 +67,7 @@ class Evidence:
         weight: of the mean deviation.
         bias: log-likelihood ratio where nothing deviates.
         rate: r, fraction of units that seem to be wrong already.
-        speaker_part: how much of a speaker's median deviation is taken away.
+        median_part: how much of a recording's median deviation is taken away.
     """
 
     centres: tuple[tuple[float, ...], ...]
@@ -77,7 +76,7 @@ class Evidence:
     weight: float
     bias: float
     rate: float
-    speaker_part: float = SPEAKER_PART
+    median_part: float = MEDIAN_PART
 
     def to_dict(self) -> dict:
         """As JSON keeps it."""
@@ -94,7 +93,7 @@ class Evidence:
 
         Args:
             measures: float64 (n, M), NaN for what says nothing of a unit.
-            sequences: the units, and who speaks them.
+            sequences: the units, and which of them are of one recording.
 
         Returns:
             float64 (n,), log p(measures | mispronounced) - log p(measures | right).
@@ -102,7 +101,7 @@ class Evidence:
         centres, spreads = np.array(self.centres), np.array(self.spreads)
         mean = _mean_deviation(measures, sequences.unit, centres, spreads)
         return self.bias + self.weight * _centred(
-            mean, sequences.speaker, self.median, self.speaker_part
+            mean, sequences.group, self.median, self.median_part
         )
 
 
@@ -114,7 +113,7 @@ def fit_evidence(
     replaced: np.ndarray,
     num_units: int,
     expected_rate: float,
-    speaker_part: float = SPEAKER_PART,
+    median_part: float = MEDIAN_PART,
 ) -> Evidence:
     """Learn what is usual from held-out units, and what a deviation means from replaced ones.
 
@@ -126,7 +125,7 @@ def fit_evidence(
         replaced: bool (m,), which units are replaced.
         num_units: N, different units.
         expected_rate: prior mean of r.
-        speaker_part: see :class:`Evidence`.
+        median_part: see :class:`Evidence`.
 
     Raises:
         ValueError: no unit was replaced, or all were.
@@ -138,7 +137,7 @@ def fit_evidence(
     mean = _mean_deviation(measures, sequences.unit, centres, spreads)
     median = float(np.median(mean))
     z = _mean_deviation(corrupted_measures, corrupted.unit, centres, spreads)
-    z = _centred(z, corrupted.speaker, median, speaker_part)
+    z = _centred(z, corrupted.group, median, median_part)
     bias, weight, rate = fit_ratio(z, replaced, expected_rate)
     return Evidence(
         tuple(map(tuple, centres.tolist())),
@@ -147,7 +146,7 @@ def fit_evidence(
         weight,
         bias,
         rate,
-        speaker_part,
+        median_part,
     )
 
 
@@ -217,14 +216,14 @@ def _mean_deviation(
     return np.nan_to_num((measures - centres.T[units]) / spreads).mean(1)
 
 
-def _centred(deviation: np.ndarray, speakers: np.ndarray, median: float, part: float) -> np.ndarray:
-    """Deviations less the part of their speaker's median that is put down to the recording."""
-    order = np.argsort(speakers, kind="stable")
-    bounds = np.flatnonzero(np.diff(speakers[order], prepend=-1, append=-1))
+def _centred(deviation: np.ndarray, groups: np.ndarray, median: float, part: float) -> np.ndarray:
+    """Deviations less the part of their group's median that is put down to the recording."""
+    order = np.argsort(groups, kind="stable")
+    bounds = np.flatnonzero(np.diff(groups[order], prepend=-1, append=-1))
     centred = deviation.copy()
     for begin, end in zip(bounds[:-1], bounds[1:]):
         own = order[begin:end]
-        trust = len(own) / (len(own) + SPEAKER_UNITS)
+        trust = len(own) / (len(own) + MEDIAN_UNITS)
         centred[own] -= part * trust * (np.median(deviation[own]) - median)
     return centred
 
