@@ -113,51 +113,52 @@ def localize(
     words = {cut.id: units_of_words(cut) for cut in cuts}
     passes = passes or Passes()
     compiler = search_compiler(model, topology, decoding)
-    search = EStep(compiler, cuts, dataset, max_frames, max_cells=max_cells)
-    # By cut its tiers, P(mispronounced) of its words, and the canonical unit of each sound.
-    answers = Gathered({})
-    wanted = Wanted(posteriors=True, words=judge is None)
-    left = search.left(passes, answers, "localize")
-    by_id = {cut.id: cut for cut in cuts}
-    for name, answer in search.answers(model, decoding, device, wanted, batches=left):
-        if answer.spans:
-            answers.value[name] = _answer(by_id[name], answer, table)
-    found = [cut for cut in cuts if cut.id in answers.value]
+
+    def searched(
+        some: CutSet, wanted: Wanted, name: str, decided: Mapping | None = None
+    ) -> dict[str, tuple]:
+        """What :func:`_answer` says of the cuts that have a path."""
+        by_id = {cut.id: cut for cut in some}
+        search = EStep(
+            compiler, some, dataset, max_frames, max_cells=max_cells, mispronounced=decided
+        )
+        found = Gathered({})
+        left = search.left(passes, found, name)
+        for cut_id, answer in search.answers(model, decoding, device, wanted, batches=left):
+            if answer.spans:
+                found.value[cut_id] = _answer(by_id[cut_id], answer, table)
+        return found.value
+
+    answers = searched(cuts, Wanted(posteriors=True, words=judge is None), "localize")
+    found = [cut for cut in cuts if cut.id in answers]
     if judge is not None:
-        decided, spoken = _judged(judge, found, answers.value)
+        decided, verdicts = _judged(judge, found, answers)
         again = CutSet.from_cuts(cut for cut in found if cut.id in decided)
+        paths = {}
         if len(again):
-            paths = Gathered({})
-            search = EStep(
-                compiler, again, dataset, max_frames, max_cells=max_cells, mispronounced=decided
-            )
-            left = search.left(passes, paths, "localize what was decided otherwise")
-            for name, answer in search.answers(model, decoding, device, Wanted(), batches=left):
-                if answer.spans:
-                    paths.value[name] = _answer(by_id[name], answer, table)
-            for cut in again:
-                tiers, _, sounds = paths.value.get(cut.id, answers.value[cut.id])
-                answers.value[cut.id] = tiers, answers.value[cut.id][1], sounds
-        for cut in found:
-            tiers, _, sounds = answers.value[cut.id]
-            verdict, deleted = spoken[cut.id]
-            scored = _scored(tiers, verdict.mispronounced.tolist(), deleted)
-            of_words = verdict.mispronounced if verdict.words is None else verdict.words
-            answers.value[cut.id] = scored, of_words.tolist(), sounds
-    cuts_found = []
-    for cut in found:
-        tiers = answers.value[cut.id][0]
-        items = {t: [AlignmentItem(*item) for item in tiers[t]] for t in tiers}
-        cuts_found.append(with_tiers(cut, items))
-    found = cuts_found
-    if boundary_aligner is not None:
-        sounds = {cut.id: answers.value[cut.id][2] for cut in found}
-        found = refine_boundaries(found, dataset.table, boundary_aligner, sounds, passes)
+            paths = searched(again, Wanted(), "localize what was decided otherwise", decided)
+        answers = {
+            cut.id: _with_verdict(paths.get(cut.id, answers[cut.id]), *verdicts[cut.id])
+            for cut in found
+        }
+    sounds = {cut.id: answers[cut.id][2] for cut in found}
     found = [
-        cut if words[cut.id] is None else _with_words(cut, words[cut.id], answers.value[cut.id][1])
+        with_tiers(
+            cut,
+            {
+                name: [AlignmentItem(*item) for item in items]
+                for name, items in answers[cut.id][0].items()
+            },
+        )
         for cut in found
     ]
-    return CutSet.from_cuts(found), [cut.id for cut in cuts if cut.id not in answers.value]
+    if boundary_aligner is not None:
+        found = refine_boundaries(found, table, boundary_aligner, sounds, passes)
+    found = [
+        cut if words[cut.id] is None else _with_words(cut, words[cut.id], answers[cut.id][1])
+        for cut in found
+    ]
+    return CutSet.from_cuts(found), [cut.id for cut in cuts if cut.id not in answers]
 
 
 def _answer(cut: Cut, answer: Answer, table: UnitTable) -> tuple[dict, list[float], list | None]:
@@ -221,21 +222,25 @@ def _judged(
     return decided, spoken
 
 
-def _scored(tiers: dict, wrong: Sequence[float], deleted: Sequence[float] | None) -> dict:
-    """Tiers of a path with other scores; what was perceived agrees with the decision.
+def _with_verdict(
+    answer: tuple[dict, list[float], list | None],
+    verdict: Verdict,
+    deleted: Sequence[float] | None,
+) -> tuple[dict, list[float], list | None]:
+    """An answer with a judge's probabilities; what was perceived agrees with the decision.
 
     Of a unit that must be mispronounced although no path says as what, it is not known what.
     """
-    scored = dict(tiers)
-    scored["mlvae"] = [(*item[:3], p) for item, p in zip(tiers["mlvae"], wrong)]
-    scored["mlvae_perceived"] = [
+    tiers, wrong = dict(answer[0]), verdict.mispronounced.tolist()
+    perceived = [
         (_decided_symbol(unit[0], item[0], p > 0.5), *item[1:3], p)
         for unit, item, p in zip(tiers["mlvae"], tiers["mlvae_perceived"], wrong)
     ]
-    if deleted is not None:
-        items = tiers["mlvae_deleted"]
-        scored["mlvae_deleted"] = [(*item[:3], p) for item, p in zip(items, deleted)]
-    return scored
+    for name, values in (("mlvae", wrong), ("mlvae_deleted", deleted)):
+        if values is not None:
+            tiers[name] = [(*item[:3], p) for item, p in zip(tiers[name], values)]
+    tiers["mlvae_perceived"] = perceived
+    return tiers, wrong if verdict.words is None else verdict.words.tolist(), answer[2]
 
 
 def _decided_symbol(canonical: str, perceived: str, wrong: bool) -> str:
