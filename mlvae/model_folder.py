@@ -65,7 +65,7 @@ PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".bin", ".joblib")
 TEXTS = ("lexicon", "bpe", "units")
 #: Frames of what is searched together, unless a recording is longer; more is hardly faster and
 #: takes more memory.
-MAX_FRAMES = 4000
+MAX_FRAMES = 2000
 
 
 # ---- Writing
