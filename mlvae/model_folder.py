@@ -344,7 +344,7 @@ def load(folder: Path | str, device: str = "cpu", lexicon: Path | None = None) -
         about = read_about(folder)
         check_files(folder, about)
         if others := other_versions(about["versions"]):
-            warnings.warn(f"{folder}: {others}", OtherVersions, stacklevel=2)
+            warnings.warn(f"{folder}: {others}", OtherVersions, stacklevel=3)
         return _load(folder, about, select_device(device), lexicon)
     except (ValueError, OSError):
         raise
