@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """What `mlvae localize` costs: seconds of work per second of audio, and memory, by processes.
 
-    python benchmarks/localize.py models/learners recordings --few 10 --jobs 1 2
+    python benchmarks/localize.py models/learners recordings --few 250 --jobs 1 2
 
 Runs the command on a few of the recordings and on all of them, with one process and with several,
 and says of each how long it took and how much memory it had: the sum over its processes of the
-largest resident size of each. Starting and reading the model are within. Memory must not grow with
-the number of recordings: the exit status is 1 where all of them take more than a quarter more than
-the few, with as many processes.
+largest resident size of each. Starting and reading the model are within. Memory is that of the
+largest portion of recordings, and must not grow with their number: the exit status is 1 where all
+of them take more than a quarter more than the few, with as many processes. (The few have to be
+enough to have large ones among them: 250, say.)
 
 Where pocketsphinx is installed (pip install pocketsphinx), it aligns the same recordings in the
 same run, in one process; recordings that it cannot align are counted.
@@ -154,7 +155,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", type=Path, help="model folder")
     parser.add_argument("recordings", type=Path, help="as `mlvae localize` takes them, no cuts")
-    parser.add_argument("--few", type=PositiveInt, default=10, help="recordings of the short run")
+    parser.add_argument("--few", type=PositiveInt, default=250, help="recordings of the short run")
     parser.add_argument("--jobs", type=PositiveInt, nargs="+", default=[1, 2], help="processes")
     parser.add_argument("--json", type=Path, help="file for the figures")
     args = parser.parse_args(argv)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mlvae.model_folder import Model
 
 __version__ = "0.1.0"
 
 
-def load(*arguments: Any, **options: Any) -> Model:
+def load(folder: Path | str, device: str = "cpu", lexicon: Path | None = None) -> Model:
     """Read a model folder; see :func:`mlvae.model_folder.load`; torch is imported here."""
     from mlvae.model_folder import load as load_model
 
-    return load_model(*arguments, **options)
+    return load_model(folder, device, lexicon)

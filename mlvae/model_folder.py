@@ -65,7 +65,7 @@ PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".bin", ".joblib")
 TEXTS = ("lexicon", "bpe", "units")
 #: Frames of what is searched together, unless a recording is longer; more is hardly faster and
 #: takes more memory.
-MAX_FRAMES = 4000
+MAX_FRAMES = 2000
 
 
 # ---- Writing
@@ -344,7 +344,7 @@ def load(folder: Path | str, device: str = "cpu", lexicon: Path | None = None) -
         about = read_about(folder)
         check_files(folder, about)
         if others := other_versions(about["versions"]):
-            warnings.warn(f"{folder}: {others}", OtherVersions, stacklevel=2)
+            warnings.warn(f"{folder}: {others}", OtherVersions, stacklevel=3)
         return _load(folder, about, select_device(device), lexicon)
     except (ValueError, OSError):
         raise
