@@ -538,6 +538,16 @@ def speechocean762(o: Namespace) -> Page:
             ),
         ),
         Part(
+            "judge",
+            "What each part of the judge is good for",
+            [
+                f"python benchmarks/judge.py --data-dir data/speechocean762{split}-digits "
+                f"--exp-dir exp/{folder} --config recipes/speechocean762/conf/{o.config}.yaml "
+                f"--seed {o.seed}"
+            ],
+            JUDGE_CHOICES,
+        ),
+        Part(
             "seeds",
             "Other seeds of the training",
             [
@@ -568,6 +578,14 @@ def speechocean762(o: Namespace) -> Page:
 SCORED = """\
 Tables are copied from the `table.txt` that stage 6 writes; `results.json` beside it has the same
 metrics. Training, the choice of an iteration and localisation do not use the scores; stage 6 does.
+"""
+
+JUDGE_CHOICES = """\
+Each row fits the judge of the trained ml-vae-sub to the held-out part in another way; nothing is
+trained again. A phone is wrong below 0.5. Which measures there are, that they are averaged, what part
+of a recording's median is taken away, how confusable replaced units are, and the standard deviations
+of effects were chosen by a person who had seen such scores of the last 25 speakers; which rows are good
+on other speakers is not known.
 """
 
 RECIPES = {
