@@ -584,8 +584,8 @@ JUDGE_CHOICES = """\
 Each row fits the judge of the trained ml-vae-sub to the held-out part in another way; nothing is
 trained again. A phone is wrong below 0.5. Which measures there are, that they are averaged, what
 part of a recording's median is taken away, how confusable replaced units are, and the standard
-deviations of effects were chosen by a person who had seen such scores of the last 25 speakers; which
-rows are good on other speakers is not known.
+deviations of effects were chosen by a person who had seen such scores of the last 25 speakers;
+which rows are good on other speakers is not known.
 """
 
 RECIPES = {
