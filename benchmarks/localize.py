@@ -89,7 +89,7 @@ def family(pid: int) -> list[int]:
     for one in found:
         try:
             for task in Path(f"/proc/{one}/task").iterdir():
-                found += map(int, (task / "children").read_text().split())
+                found += map(int, (task / "children").read_text(encoding="utf-8").split())
         except OSError:
             continue  # it has just ended
     return found
@@ -98,7 +98,7 @@ def family(pid: int) -> list[int]:
 def peak_of(pid: int) -> int:
     """The largest resident size of a process up to now, in KB."""
     try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in lines if line.startswith("VmHWM")), 0)
@@ -108,7 +108,7 @@ def pocketsphinx(table: Path) -> dict | None:
     """Align with pocketsphinx, in a process of its own; None where it is not installed."""
     began = time.monotonic()
     done = subprocess.run(
-        [sys.executable, __file__, "--aligner", str(table)], capture_output=True, text=True
+        [sys.executable, __file__, "--aligner", str(table)], capture_output=True, encoding="utf-8"
     )
     if done.returncode:
         print(f"no pocketsphinx: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)
@@ -178,7 +178,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             rows[-1]["audio"] = audio
     if args.json:
         with atomic_path(args.json) as temporary:
-            temporary.write_text(json.dumps(rows, indent=2) + "\n")
+            temporary.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
     print(table_of(rows))
     return 0 if all(bounded(rows, num_jobs) for num_jobs in args.jobs) else 1
 

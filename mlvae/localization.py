@@ -199,11 +199,14 @@ class _Parts:
         self.num_done = 0  # utterances in parts that were there before
         self._done: list[bool] = []
         run = folder / RUN
-        same = record.is_ours(run) and json.loads(run.read_text()).get("identity") == identity
+        same = (
+            record.is_ours(run)
+            and json.loads(run.read_text(encoding="utf-8")).get("identity") == identity
+        )
         if not same:
             self.remove()
             with atomic_path(run, record) as temporary:
-                temporary.write_text(json.dumps({"identity": identity}) + "\n")
+                temporary.write_text(json.dumps({"identity": identity}) + "\n", encoding="utf-8")
 
     def path(self, number: int) -> Path:
         """The file of a chunk."""

@@ -279,7 +279,7 @@ def _commit() -> str | None:
         return None
     with contextlib.suppress(OSError):
         found = subprocess.run(
-            ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True
+            ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, encoding="utf-8"
         )
         return found.stdout.strip() or None
     return None

@@ -283,7 +283,7 @@ def graded_rows(
         if row is None:
             log(f"no row for {system.label}: it gives no P(mispronounced)")
             continue
-        num_params, seconds = _trained(training_path(system, exp_dir), system.num_params)
+        num_params, seconds = _trained(training_path(system, exp_dir))
         rows.append(replace(row, num_params=num_params, training_seconds=seconds))
     return rows
 
