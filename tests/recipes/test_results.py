@@ -131,6 +131,9 @@ def test_every_part_of_speechocean762(results):
     folders = "--data-dir data --exp-dir exp"
     assert calls == [
         f"{start} --systems 'ml-vae ml-vae-sub' --config small --seed 0 {folders}",
+        "python benchmarks/judge.py --data-dir data/speechocean762-speakers-digits "
+        "--exp-dir exp/speechocean762/speechocean762-speakers-digits/small "
+        "--config recipes/speechocean762/conf/small.yaml --seed 0",
         *(
             f"{start} --stage 3 --systems ml-vae-sub --config small --exp-dir exp/seed-{seed} "
             f"--seed {seed} --data-dir data"
