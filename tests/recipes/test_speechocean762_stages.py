@@ -44,12 +44,16 @@ def test_files_and_fields_are_those_of_the_page(recipe):
 
 def test_every_system_with_a_probability_has_a_row(recipe):
     results = results_of(recipe)
-    rows = ["random", "flag-all", "ML-VAE", "ML-VAE-sub, no generator", "ML-VAE-sub"]
+    gop = ["GOP-FA", "GOP-FA-ratio"]
+    subs = ["ML-VAE-sub", "GOP-sub", "GOP-sub-ratio"]
+    rows = ["random", "flag-all", *gop, "ML-VAE", *subs]
     assert list(results["systems"]) == rows
     assert list(results["changed_words"]["systems"]) == rows
     assert set(results["differences"]) == {
+        "GOP-sub minus GOP-FA",
         "ML-VAE-sub minus ML-VAE",
-        "ML-VAE-sub minus ML-VAE-sub, no generator",
+        "ML-VAE-sub minus GOP-FA",
+        "ML-VAE-sub minus GOP-sub",
     }
     counts = results["counts"]
     assert (counts["num_utterances"], counts["num_unscored"]) == (9, 0)
