@@ -133,6 +133,11 @@ def load_judge(path: Path, models: Sequence[UnitModel], table: UnitTable) -> Jud
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         evidence = Evidence.from_dict(content["evidence"])
         rates = Rates.from_dict(content["rates"])
+        scalars = evidence.median, evidence.weight, evidence.bias, evidence.median_part
+        scalars += rates.log_odds, rates.within_word, rates.across_words, rates.mean
+        values = (*scalars, *evidence.spreads, *rates.of_units, *np.ravel(evidence.centres))
+        if not np.isfinite(np.array(values, dtype=np.float64)).all() or min(evidence.spreads) <= 0:
+            raise ValueError("a number is not finite, or a spread not above 0")
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ValueError(
             f"{path}: no judge can be read (run stage 4 again): {type(error).__name__}: {error}"

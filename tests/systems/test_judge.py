@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from dataclasses import replace
 
@@ -140,10 +141,13 @@ def test_the_judge_is_kept_and_a_damaged_one_is_named(system, tmp_path):
     assert isinstance(load_ml_vae(copy, cuts), TrainedMlVae)
     path = copy.folder / JUDGE
     content = json.loads(path.read_text())
+    infinite = json.loads(path.read_text())
+    infinite["evidence"]["weight"] = math.inf
     content["rates"]["of_units"] = [0.0]
     for text, reason in (
         ("{", "no judge can be read"),
         ("{}", "no judge can be read"),
+        (json.dumps(infinite), "a number is not finite"),
         (json.dumps(content), "of other units than the 4 of the table"),
     ):
         path.write_text(text)
