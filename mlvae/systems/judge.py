@@ -45,6 +45,8 @@ from mlvae.train.targets import spans_of_tier
 
 #: What a judge is kept in.
 JUDGE = "judge.json"
+#: Corruption rates that are tried where no unit was drawn at the configured one.
+HIGHER_RATES = (0.3, 0.6)
 
 
 @dataclass
@@ -273,9 +275,10 @@ def hold_out(
     log_confusion = acoustic_confusions(
         system.model, aligned, dataset, spans, system.device
     ).numpy()
-    units, replaced = replace_units(
-        own, log_confusion, config.corruption_rate, seed, confusable=confusable
-    )
+    for rate in (config.corruption_rate, *HIGHER_RATES):
+        units, replaced = replace_units(own, log_confusion, rate, seed, confusable=confusable)
+        if any(map(any, replaced.values())):
+            break  # of few units all may be spared by chance
     rewritten = CutSet.from_cuts(
         with_units(cut, table.units(units[cut.id]), units_of_words(cut)) for cut in aligned
     )
