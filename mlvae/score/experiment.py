@@ -195,7 +195,7 @@ def _score(
         draw_reliability(panels, heading(reference, corpus), exp_dir / "reliability.png")
         written.append("reliability.png")
 
-    _finish(systems, flagged, results["warnings"], written, exp_dir)
+    finish(systems, flagged, results["warnings"], written, exp_dir)
     return report.finish()
 
 
@@ -260,7 +260,7 @@ def _score_graded(
                 report.skip(name, f"no hypothesis of {lacking}; scored with P = 0")
             else:
                 report.done()
-    _finish(systems, flagged, results["warnings"], written, exp_dir)
+    finish(systems, flagged, results["warnings"], written, exp_dir)
     return report.finish()
 
 
@@ -313,7 +313,7 @@ def _about_systems(
     }
 
 
-def _finish(
+def finish(
     systems: Sequence[System],
     flagged: Mapping[str, FlaggedUnits],
     warnings: Mapping[str, list[str]],
