@@ -267,7 +267,6 @@ def _counts(cuts: Sequence[MonoCut]) -> dict[str, float]:
     spoken = [cut.supervisions[0] for cut in cuts]
     return {
         "utterances": len(cuts),
-        "units": sum(len(one.custom.get("units", ())) for one in spoken),
         "speakers": len({one.speaker for one in spoken if one.speaker}),
         "seconds": round(sum(cut.duration for cut in cuts), 3),
     }

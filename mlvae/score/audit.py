@@ -139,6 +139,7 @@ def audit_experiment(
         OSError: something cannot be written; names it.
     """
     found = find_systems(declared, exp_dir)
+    # Goodness of pronunciation has no model of its own, and its flags are uncalibrated.
     systems = [s for s in found if KINDS[s.kind].perceived is not None and not s.model_of]
     if not systems:
         raise ValueError(
