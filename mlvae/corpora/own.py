@@ -20,10 +20,16 @@ from lhotse import MonoCut, SupervisionSegment
 
 from mlvae.data.audio import AudioError, file_recording, read_cut, wav_bytes
 from mlvae.data.checks import check_cut
-from mlvae.data.lexicon import Lexicon
+from mlvae.data.lexicon import Lexicon, Pronunciation, read_words
 from mlvae.data.manifests import SPLITS, corpus_files, write_corpus
 from mlvae.data.recordings import Utterance, find_recordings
-from mlvae.data.text import UNKNOWN_WORDS, UnknownWords, list_unknown_words, spelt_words
+from mlvae.data.text import (
+    UNKNOWN_WORDS,
+    UnknownWords,
+    list_unknown_words,
+    normalized,
+    spelt_words,
+)
 from mlvae.made import InTheWayError, Record, atomic_path, check_apart, path_of_id, remove_made
 from mlvae.plausibility import training_data_warnings
 from mlvae.stage import StageReport, log, progress, stage_folder
@@ -42,11 +48,13 @@ class Options:
     """What is made of recordings and texts.
 
     Attributes:
-        unit: ``phone``, by a lexicon, or ``bpe``: tokens that stage 2 learns of the texts.
+        unit: ``phone``, of the CMU dictionary; ``lexicon``, of any units, those of the lexicon; or
+            ``bpe``: tokens that stage 2 learns of the texts.
         unknown_words: texts with words that cannot be read: ``skip`` them, or ``stop`` with a list
             of the words in ``unknown_words.txt``.
-        lexicon: pronunciations besides those of the dictionary, see
-            :func:`mlvae.data.lexicon.read_lexicon`.
+        lexicon: for phones, pronunciations besides those of the dictionary, see
+            :func:`mlvae.data.lexicon.read_lexicon`; for its own units the only ones, see
+            :func:`mlvae.data.lexicon.read_words`.
         allow_commands: whether shell commands that a manifest names for audio are run.
     """
 
@@ -122,7 +130,7 @@ class _Reader:
 
     def __init__(self, data_dir: Path, record: Record, options: Options) -> None:
         self.data_dir, self.record, self.options = data_dir, record, options
-        self.lexicon = Lexicon.load(options.lexicon) if options.unit == "phone" else None
+        self.lexicon = _lexicon(options)
         self.sources: dict[str, str] = {}
         self.unknown: set[str] = set()
 
@@ -220,6 +228,21 @@ class _Reader:
             temporary.write_bytes(wav_bytes(samples, cut.sampling_rate))
         recording = file_recording(cut.id, path, len(samples), cut.sampling_rate)
         return replace(cut, start=0.0, duration=recording.duration, channel=0, recording=recording)
+
+
+def _lexicon(options: Options) -> Lexicon | None:
+    """What texts are read with; None: they are spelt."""
+    if options.unit == "phone":
+        return Lexicon.load(options.lexicon)
+    if options.unit == "bpe":
+        return None
+    if options.lexicon is None:
+        raise ValueError("--unit lexicon goes with --lexicon FILE")
+    entries: dict[str, list[Pronunciation]] = defaultdict(list)
+    for word, pronunciations in read_words(options.lexicon).items():
+        entries[normalized(word)] += pronunciations
+    units = {unit for found in entries.values() for units in found for unit in units}
+    return Lexicon(entries, units)
 
 
 def choose_valid(cuts: Sequence[MonoCut], sources: Mapping[str, str]) -> tuple[str, set[str]]:

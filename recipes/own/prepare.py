@@ -29,11 +29,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=Seed, default=0, help="not used here: nothing is random")
     parser.add_argument(
         "--unit",
-        choices=["phone", "bpe"],
+        choices=["phone", "lexicon", "bpe"],
         default="phone",
-        help="phones, or BPE tokens that stage 2 learns, which need no lexicon",
+        help="English phones, the units of --lexicon, or BPE tokens, which need no lexicon",
     )
-    parser.add_argument("--lexicon", type=Path, help="pronunciations: lines 'word phone phone ...'")
+    parser.add_argument("--lexicon", type=Path, help="pronunciations: lines 'word unit unit ...'")
     parser.add_argument(
         "--unknown-words",
         choices=["skip", "stop"],

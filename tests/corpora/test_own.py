@@ -185,6 +185,24 @@ def test_a_table_and_texts_of_another_language_by_tokens(tmp_path):
     assert spelt == ["▁żółta▁łódź", "▁łódź▁żółta"]
 
 
+def test_units_are_those_of_a_lexicon_of_ones_own(tmp_path, capsys):
+    mine, data, words = tmp_path / "mine", tmp_path / "data", tmp_path / "words.txt"
+    for name, text in (("a", "Żółta"), ("b", "łódź, żółta"), ("c", "one")):
+        write(mine, name, text)
+    words.write_text("żółta ʐ u w t a\nŁódź w u tɕ\nłódź w u t ɕ\n", encoding="utf-8")
+    assert prepare(mine, data, "--unit", "lexicon") == 1
+    assert "--unit lexicon goes with --lexicon FILE" in capsys.readouterr().err
+    assert prepare(mine, data, "--unit", "lexicon", "--lexicon", str(words)) == 0
+    assert "not in the lexicon: one" in capsys.readouterr().err
+    first, second = load_cuts(data / "manifests" / "cuts_test.jsonl.gz")
+    assert canonical_units(first) == ["ʐ", "u", "w", "t", "a"]
+    pronunciations = second.supervisions[0].custom["pronunciations"]
+    assert pronunciations[0] == [["w", "u", "tɕ"], ["w", "u", "t", "ɕ"]]
+    words.write_text("żółta\n", encoding="utf-8")
+    assert prepare(mine, data, "--unit", "lexicon", "--lexicon", str(words)) == 1
+    assert "words.txt, line 1: 'żółta' has no units" in capsys.readouterr().err
+
+
 def test_parts_of_recordings_and_output_of_commands(tmp_path, capsys):
     kaldi, data = tmp_path / "kaldi", tmp_path / "data"
     kaldi.mkdir()
