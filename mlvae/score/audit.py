@@ -7,6 +7,7 @@ often a flag is right.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,6 +28,7 @@ from mlvae.score.experiment import (
     find_systems,
     finish,
     flagged_units,
+    read_corpus,
     read_cuts,
     training_path,
     warnings_of,
@@ -103,19 +105,11 @@ class Detection:
 def has_reference(data_dir: Path) -> bool:
     """Whether a corpus has a reference, which ``corpus.json`` denies with ``"reference": false``.
 
-    Raises:
-        ValueError: the file holds something else than a JSON object.
+    Where that file cannot be read it is for whoever scores to say so, when nobody else writes it.
     """
-    path = Path(data_dir) / "corpus.json"
-    if not path.exists():
-        return True  # whoever scores says what is missing
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is no JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} holds no JSON object")
-    return content.get("reference") is not False
+    with contextlib.suppress(ValueError, OSError):
+        return read_corpus(data_dir).get("reference") is not False
+    return True
 
 
 def audit_experiment(
@@ -153,7 +147,7 @@ def audit_experiment(
 
 
 def _audit(data_dir: Path, exp_dir: Path, systems: Sequence[System], seed: int) -> int:
-    corpus = json.loads((data_dir / "corpus.json").read_text(encoding="utf-8"))
+    corpus = read_corpus(data_dir)
     due = [cut.id for cut in load_cuts(data_dir / "fbank" / "cuts_test.jsonl.gz")]
     training = _training_part(load_cuts(data_dir / "fbank" / "cuts_train.jsonl.gz"))
     cuts = read_cuts(systems, exp_dir)

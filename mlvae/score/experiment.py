@@ -124,7 +124,7 @@ def _score(
     cluster: str,
     utterance: str | None,
 ) -> int:
-    corpus = json.loads((data_dir / "corpus.json").read_text(encoding="utf-8"))
+    corpus = read_corpus(data_dir)
     if is_graded(data_dir / "reference.jsonl.gz"):
         if utterance is not None:
             raise ValueError("a reference of scores has no times: no utterance is drawn")
@@ -197,6 +197,23 @@ def _score(
 
     finish(systems, flagged, results["warnings"], written, exp_dir)
     return report.finish()
+
+
+def read_corpus(data_dir: Path) -> dict:
+    """The content of ``corpus.json`` of a corpus folder.
+
+    Raises:
+        ValueError: it holds something else than a JSON object; names the file.
+        OSError: it cannot be read.
+    """
+    path = data_dir / "corpus.json"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds no JSON object")
+    return content
 
 
 def _score_graded(

@@ -169,7 +169,14 @@ def test_a_corpus_has_a_reference_unless_it_says_otherwise(tmp_path):
     for content, expected in (('{"title": "x"}', True), ('{"reference": false}', False)):
         path.write_text(content)
         assert has_reference(tmp_path) == expected
-    for content in ("{", "[]"):
-        path.write_text(content)
-        with pytest.raises(ValueError, match=r"corpus\.json (is no JSON|holds no JSON object)"):
-            has_reference(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"), [("{", "is no JSON: "), ("[]", "holds no JSON object")]
+)
+def test_a_damaged_corpus_file_is_named_in_one_line(unscored, capsys, content, reason):
+    data, exp = unscored
+    (data / "corpus.json").write_text(content)
+    assert stage(data, exp) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"score.py: {data / 'corpus.json'} {reason}")
