@@ -56,6 +56,8 @@ def score(options: Namespace) -> int:
     """
     systems = list(load_config(options.config).systems.values())
     if not has_reference(options.data_dir):
+        if options.utterance is not None:
+            raise ValueError("there is no reference: no utterance is drawn (--utterance)")
         return audit_experiment(options.data_dir, options.exp_dir, systems, options.seed)
     return score_experiment(
         options.data_dir,

@@ -37,9 +37,9 @@ def unscored(corpus, tmp_path):
     return data, tmp_path / "exp"
 
 
-def stage(data, exp) -> int:
-    folders = ["--data-dir", str(data), "--exp-dir", str(exp)]
-    return load_script("local/score.py")([*folders, "--config", str(SYSTEMS_FILE), "--seed", "3"])
+def stage(data, exp, *options: str) -> int:
+    said = ["--data-dir", str(data), "--exp-dir", str(exp), "--config", str(SYSTEMS_FILE)]
+    return load_script("local/score.py")([*said, "--seed", "3", *options])
 
 
 def test_what_can_be_said_without_a_reference(unscored, capsys):
@@ -161,6 +161,11 @@ def test_alignment_alone_is_no_answer(unscored, capsys):
     assert stage(data, exp) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert "no system that flags units has answers" in line
+
+
+def test_no_utterance_is_drawn(unscored, capsys):
+    assert stage(*unscored, "--utterance", "t0") == 1
+    assert "no utterance is drawn (--utterance)" in capsys.readouterr().err
 
 
 def test_a_corpus_has_a_reference_unless_it_says_otherwise(tmp_path):
