@@ -25,7 +25,7 @@ stop_stage=6        # last stage to run
 config=small        # a file of recipes/RECIPE/conf, without .yaml
 data_dir=data       # stages 0 to 2 write to DATA_DIR/CORPUS
 exp_dir=exp         # stages 3 to 6 write to EXP_DIR/RECIPE/CORPUS/CONFIG
-systems="ml-vae ml-vae-sub"  # systems to train and compare, of those that recipes/systems.yaml and CONFIG declare
+systems="ml-vae ml-vae-sub"  # systems to train and compare, of those that recipes/systems.yaml and CONFIG declare; recipe own: ml-vae-sub
 utterance=          # test utterance in the plot of stage 6 (default: chosen by a rule)
 w2v_checkpoint=     # weights of wav2vec 2.0 for w2v-ctc (default: those of torchaudio, if at hand)
 device=auto         # auto, cpu or cuda
@@ -57,7 +57,8 @@ conf=$root/recipes/$recipe/conf/$config.yaml
   usage_error "there is no config '$config' (found: $(names_in "$root/recipes/$recipe/conf" .yaml))"
 [[ -z $corpus || $corpus =~ ^[A-Za-z0-9_][A-Za-z0-9._-]*$ ]] ||
   usage_error "--corpus '$corpus' is no name for a folder"
-[[ ! -e $corpus_dir || -d $corpus_dir ]] || usage_error "--corpus-dir $corpus_dir is not a folder"
+[[ ! -e $corpus_dir || -d $corpus_dir || $corpus_may_be_file == true ]] ||
+  usage_error "--corpus-dir $corpus_dir is not a folder"
 [[ -z $num_utterances || $num_utterances =~ ^[1-9][0-9]{0,8}$ ]] ||
   usage_error "--num-utterances must be a positive number of at most 9 digits, not '$num_utterances'"
 [[ $device =~ ^(auto|cpu|cuda)$ ]] || usage_error "--device must be auto, cpu or cuda, not '$device'"

@@ -8,6 +8,9 @@
 #     prepare_options      further options of stage 0, an array
 #     units_options        further options of stage 2, an array
 #
+# Before that it may set `systems`, its own default, and `corpus_may_be_file`, which is true where
+# --corpus-dir need not be a folder.
+#
 # shellcheck disable=SC2034  # the variables are run.sh's
 
 # names_in FOLDER END: the names in it that end in END, or hold a file END, without it.
@@ -24,6 +27,7 @@ corpus_name=
 prepare_options=()
 units_options=()
 option_files=()
+corpus_may_be_file=false
 
 for ((place = 1; place <= $#; place++)); do
   case ${!place} in

@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Stage 6: score the hypotheses of an experiment against the reference of its corpus."""
+"""Stage 6: score the hypotheses of an experiment against the reference of its corpus.
+
+Of a corpus without a reference, it says what can be said without one.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentParser, Namespace
 from jsonargparse.typing import PositiveInt
 
 from mlvae.config import load_config
 from mlvae.device import Seed
 from mlvae.program import start_program
+from mlvae.score.audit import audit_experiment, has_reference
 from mlvae.score.experiment import score_experiment
 from mlvae.stage import in_one_line
 
@@ -41,17 +45,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="test utterance in the plot (default: the first with a mismatch and 5 units)",
     )
     options = parser.parse_args(argv)
-    return in_one_line(
-        "score.py",
-        lambda: score_experiment(
-            options.data_dir,
-            options.exp_dir,
-            list(load_config(options.config).systems.values()),
-            seed=options.seed,
-            num_resamples=options.num_resamples,
-            cluster=options.cluster,
-            utterance=options.utterance,
-        ),
+    return in_one_line("score.py", lambda: score(options))
+
+
+def score(options: Namespace) -> int:
+    """The stage with its options.
+
+    Raises:
+        ValueError, OSError: something is missing or cannot be used, see there.
+    """
+    systems = list(load_config(options.config).systems.values())
+    if not has_reference(options.data_dir):
+        if options.utterance is not None:
+            raise ValueError("there is no reference: no utterance is drawn (--utterance)")
+        return audit_experiment(options.data_dir, options.exp_dir, systems, options.seed)
+    return score_experiment(
+        options.data_dir,
+        options.exp_dir,
+        systems,
+        seed=options.seed,
+        num_resamples=options.num_resamples,
+        cluster=options.cluster,
+        utterance=options.utterance,
     )
 
 

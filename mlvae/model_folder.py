@@ -37,7 +37,7 @@ from mlvae.data.bpe import with_tokens
 from mlvae.data.checks import check_cut, check_unit
 from mlvae.data.dataset import FRAME_SHIFT, NETWORK_FRAMES, UnitDataset, load_cuts
 from mlvae.data.features import fbank_extractor, with_features
-from mlvae.data.lexicon import PHONES, Lexicon, Pronunciation, read_lexicon
+from mlvae.data.lexicon import PHONES, Lexicon, Pronunciation, read_lexicon, read_words
 from mlvae.data.manifests import check_sources, recording_cut, write_json
 from mlvae.data.text import normalized, spelt_words
 from mlvae.data.units import UnitTable, canonical_units
@@ -227,27 +227,6 @@ def words_of_cuts(cuts: Iterable[MonoCut]) -> dict[str, tuple[Pronunciation, ...
         for word, found in counts.items()
         if len(word.split()) == 1
     }
-
-
-def read_words(path: Path) -> dict[str, tuple[Pronunciation, ...]]:
-    """A lexicon of units of any kind, ``word unit unit ...`` a line, in UTF-8.
-
-    Raises:
-        ValueError: it cannot be read, or a line has no unit; names file and line.
-    """
-    entries: dict[str, list[Pronunciation]] = {}
-    try:
-        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, ValueError) as error:
-        raise ValueError(f"lexicon {path} cannot be read: {error}") from None
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        word, *units = line.split()
-        if not units:
-            raise ValueError(f"{path}, line {number}: {word!r} has no units")
-        entries.setdefault(word, []).append(tuple(units))
-    return {word: tuple(dict.fromkeys(found)) for word, found in entries.items()}
 
 
 def _trained_on(cuts: CutSet, corpus: Mapping[str, Any], licence: str | None) -> dict[str, Any]:

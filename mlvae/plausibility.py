@@ -13,6 +13,8 @@ from mlvae.tiers import DELETED, has_tier, tier
 
 #: More flagged units than this are seldom mispronounced.
 LARGEST_FRACTION = 1 / 3
+#: Less to learn from has been too little to align phones by.
+FEWEST_SENTENCES, FEWEST_MINUTES = 450, 30.0
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,22 @@ def training_warnings(folder: Path) -> list[str]:
     """What stage 4 has warned of, as ``training.json`` of a system's folder says."""
     content = json.loads((folder / "training.json").read_text(encoding="utf-8"))
     return content.get("warnings", [])
+
+
+def training_data_warnings(num_sentences: int, seconds: float) -> list[str]:
+    """A sentence for the user where a model had too little to learn from.
+
+    Args:
+        num_sentences: utterances of the training part.
+        seconds: of their speech.
+    """
+    if num_sentences >= FEWEST_SENTENCES and seconds >= 60 * FEWEST_MINUTES:
+        return []
+    return [
+        f"{num_sentences:,} sentences and {seconds / 60:.1f} minutes to learn from: of fewer than "
+        f"{FEWEST_SENTENCES} sentences or {FEWEST_MINUTES:g} minutes, units are seldom found where "
+        "they are, so do not rely on what is flagged"
+    ]
 
 
 def edge_warnings(name: str, chosen: float, grid: Sequence[float], option: str) -> list[str]:

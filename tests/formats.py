@@ -166,12 +166,15 @@ def check_records(path: Path, *sections: Format, stage: int = 6) -> int:
 def check_run(data: Path, exp: Path) -> None:
     """Compare what stages 0 to 6 left with the page; see there."""
     page = read_page(PAGE.read_text(encoding="utf-8"))
-    graded = "scores" in records(data / "reference.jsonl.gz")[0]["custom"]
+    about = json.loads((data / "corpus.json").read_text())
+    scored = about.get("reference") is not False
+    graded = scored and "scores" in records(data / "reference.jsonl.gz")[0]["custom"]
+    result = "results.json" if scored else "audit.json"
     check_folder(data, page["Data folder"])
     check_folder(exp, page["Experiment folder"])
     cuts, tiers = page["Cuts"], page["Tiers"]
     del cuts.names["supervisions[].alignment.*"]  # the tiers tell
-    if json.loads((data / "corpus.json").read_text()).get("unit") == "bpe":
+    if about.get("unit") == "bpe":
         cuts.names["supervisions[].custom.units"] = 2
     for split in ("train", "valid", "test"):
         name = f"cuts_{split}.jsonl.gz"
@@ -183,7 +186,7 @@ def check_run(data: Path, exp: Path) -> None:
             assert check_records(path, cuts, tiers, stage=5)
     for folder, names in (
         (data, ("corpus.json", "skipped.jsonl", ".mlvae-made.jsonl")),
-        (exp, ("results.json", "skipped.jsonl", ".mlvae-made.jsonl")),
+        (exp, (result, "skipped.jsonl", ".mlvae-made.jsonl")),
     ):
         for name in names:
             section = "Graded results" if graded and name == "results.json" else name
@@ -191,8 +194,9 @@ def check_run(data: Path, exp: Path) -> None:
     for name in ("annotation.json", "repairs.jsonl"):
         if (data / name).exists():
             check_records(data / name, page[name])
-    section = "Graded reference" if graded else "Reference"
-    assert check_records(data / "reference.jsonl.gz", page[section])
+    if scored:
+        section = "Graded reference" if graded else "Reference"
+        assert check_records(data / "reference.jsonl.gz", page[section])
     for path in exp.glob("*/training.json"):
         check_records(path, page["training.json"])
     for path in exp.glob("*/judge.json"):

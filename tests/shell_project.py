@@ -74,7 +74,7 @@ class Project:
         (self.root / "pyproject.toml").write_text("[project]\n")
         (self.root / "recipes").mkdir()
         shutil.copy(ROOT / "recipes" / "systems.yaml", self.root / "recipes")
-        for name in ("audiomnist", "l2arctic", "speechocean762"):
+        for name in ("audiomnist", "l2arctic", "own", "speechocean762"):
             recipe = self.root / "recipes" / name
             (recipe / "conf").mkdir(parents=True)
             (recipe / "prepare.py").touch()

@@ -8,7 +8,7 @@ from lhotse import MonoCut, SupervisionSegment
 
 from mlvae.data.bpe import save_bpe, train_bpe
 from mlvae.data.units import UnitTable
-from mlvae.model_folder import LEXICON, _Texts, memory_recording, read_words, words_of_cuts
+from mlvae.model_folder import LEXICON, _Texts, memory_recording, words_of_cuts
 
 
 def cut_of(text: str | None, **custom) -> MonoCut:
@@ -76,9 +76,3 @@ def test_the_words_of_cuts_are_a_lexicon():
         "to": (("t", "ah"), ("t", "uw"), ("t", "uw", "l")),
         "t": (("t",),),
     }
-
-
-def test_a_lexicon_with_a_wrong_line(tmp_path):
-    (tmp_path / "words").write_text("a b\n\nc\n")
-    with pytest.raises(ValueError, match="words, line 3: 'c' has no units"):
-        read_words(tmp_path / "words")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from lhotse.supervision import AlignmentItem
 
-from mlvae.plausibility import count_flagged, edge_warnings
+from mlvae.plausibility import count_flagged, edge_warnings, training_data_warnings
 from mlvae.tiers import with_tiers
 from tests.train.tiny import spoken_cuts
 
@@ -59,3 +59,12 @@ def test_a_value_at_the_edge_of_its_grid_is_warned_of(chosen, said):
 
 def test_of_a_single_value_nothing_is_chosen():
     assert edge_warnings("acoustic scale", 0.1, [0.1], "calibration.scales") == []
+
+
+@pytest.mark.parametrize(
+    "sentences, minutes, warns", [(449, 90, True), (450, 29.9, True), (450, 30, False)]
+)
+def test_too_little_to_learn_from_is_warned_of(sentences, minutes, warns):
+    warnings = training_data_warnings(sentences, 60.0 * minutes)
+    assert len(warnings) == warns
+    assert not warns or f"{sentences} sentences and {minutes:.1f} minutes" in warnings[0]

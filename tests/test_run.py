@@ -205,7 +205,7 @@ def test_help_lists_every_option(project):
     for system in load_config(ROOT / "recipes" / "systems.yaml").systems.values():
         assert f"\n  {system.name}: {system.note}\n" in result.stdout
     assert (
-        "\nRecipes: audiomnist, l2arctic, speechocean762. Each may have options of its own"
+        "\nRecipes: audiomnist, l2arctic, own, speechocean762. Each may have options of its own"
         in result.stdout
     )
     assert "run.sh --recipe l2arctic --help" in result.stdout
@@ -228,7 +228,7 @@ def test_help_lists_every_option(project):
         (["--stage", "4", "--stop-stage", "3"], "--stage 4 is after --stop-stage 3"),
         (
             ["--recipe", "timit"],
-            "there is no recipe 'timit' (found: audiomnist, l2arctic, speechocean762)",
+            "there is no recipe 'timit' (found: audiomnist, l2arctic, own, speechocean762)",
         ),
         (["--recipe", "../recipes/audiomnist"], "there is no recipe"),
         (["--config", "huge"], "there is no config 'huge' (found: paper, small)"),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
-from tests.shell_project import ROOT, Project
+from tests.shell_project import Project
 from tests.test_run import run, stages
 
 L2ARCTIC = ("--recipe", "l2arctic")
+OWN = ("--recipe", "own", "--corpus-dir", "mine.csv")
 SPEECHOCEAN = ("--recipe", "speechocean762", "--corpus-dir", "so")
 
 
@@ -51,21 +50,24 @@ def test_options_of_a_recipe_reach_their_stages(project):
     assert stages(project)[-1].endswith("--data-dir data/simulate-bpe --vocab-size 50")
 
 
-def test_a_recipe_of_ones_own_has_the_options_of_the_example(project):
-    recipe = project.root / "recipes" / "mine"
-    (recipe / "conf").mkdir(parents=True)
-    (recipe / "conf" / "small.yaml").touch()
-    shutil.copy(ROOT / "examples" / "own_corpus.py", recipe / "prepare.py")
-    shutil.copy(ROOT / "examples" / "own_corpus_options.sh", recipe / "options.sh")
+def test_recordings_of_ones_own_may_come_as_a_file(project):
+    (project.root / "mine.csv").touch()
     (project.root / "words.txt").touch()
-    mine = ("--recipe", "mine", "--corpus", "mine", "--stop-stage", "0")
-    assert run(project, *mine).returncode == 0
-    assert stages(project)[-1].endswith("--seed 0 --unknown-words skip")
-    assert run(project, *mine, "--unknown-words=stop", "--lexicon", "words.txt").returncode == 0
-    assert stages(project)[-1].endswith("--seed 0 --unknown-words stop --lexicon words.txt")
-    result = run(project, *mine, "--unknown-words", "guess")
-    assert result.returncode == 2
-    assert "--unknown-words must be stop or skip, not 'guess'" in result.stderr
+    assert run(project, *OWN, "--lexicon", "words.txt").returncode == 0
+    prepare, *_, train, _, _ = stages(project)
+    assert prepare.endswith(
+        "--corpus own --data-dir data/own --seed 0 --corpus-dir mine.csv --unit phone "
+        "--unknown-words skip --lexicon words.txt"
+    )
+    assert "--systems ml-vae-sub" in train and "--exp-dir exp/own/own/small" in train
+    others = ("--systems", "ml-vae", "--corpus=anna", "--allow-commands=true", "--unit", "bpe")
+    assert run(project, *OWN, *others, "--vocab-size=50", "--stop-stage", "4").returncode == 0
+    prepare, fbank, units, _, train = stages(project)[-5:]
+    assert " --data-dir data/anna-bpe " in prepare
+    assert prepare.endswith("--unit bpe --unknown-words skip --allow-commands true")
+    assert fbank.endswith("--allow-commands true") and units.endswith("--vocab-size 50")
+    assert train.endswith("--systems ml-vae")
+    assert run(project, *OWN[:2], "--stage", "6").returncode == 0  # no recordings are needed
 
 
 def test_protocols_lie_side_by_side_and_share_the_simulated_corpus(project):
@@ -117,7 +119,14 @@ def test_protocols_and_splits_of_speechocean762_lie_side_by_side(project):
         ([*SPEECHOCEAN, "--split", "speaker:0001"], "--split must be official or speakers, not 's"),
         ([*SPEECHOCEAN, "--digit-strings", "1"], "--digit-strings must be true or false, not '1'"),
         ([*SPEECHOCEAN, "--corpus", "l2"], "has the corpus speechocean762, not 'l2'"),
-        (["--recipe", "none"], "there is no recipe 'none' (found: audiomnist, l2arctic, speechoc"),
+        ([*OWN[:2]], "recipe own needs --corpus-dir: a folder of recordings and texts, a table"),
+        ([*OWN, "--split", "speaker"], "recipe own takes all recordings and splits them by itself"),
+        ([*OWN, "--unknown-words", "guess"], "--unknown-words must be stop or skip, not 'guess'"),
+        ([*OWN, "--lexicon", "run.sh", "--unit=bpe"], "--unit bpe needs no --lexicon"),
+        ([*OWN, "--unit", "lexicon"], "--unit lexicon goes with --lexicon FILE"),
+        ([*OWN, "--unit", "word"], "--unit must be phone, lexicon or bpe, not 'word'"),
+        ([*OWN, "--vocab-size", "9"], "--vocab-size goes with --unit bpe"),
+        (["--recipe", "none"], "there is no recipe 'none' (found: audiomnist, l2arctic, own, spee"),
     ],
 )
 def test_a_wrong_option_is_one_line(project, options, reason):

@@ -1,122 +1,315 @@
-"""English recordings of one's own: each lies beside the text that was supposed to be read.
+"""Stage 0 for recordings of one's own: each has the text that should be read, nothing else.
 
-The folder has ``train``, ``valid`` and ``test``, each with pairs of a mono recording (``NAME.wav``,
-``NAME.FLAC``, ...) and ``NAME.txt`` in UTF-8; in subfolders, too. The path below ``train``,
-``valid`` or ``test`` is the name of a recording, and names differ. There is no reference.
+Recordings are found as ``mlvae localize`` finds them, see :mod:`mlvae.data.recordings`. They are
+divided here: about a tenth is validation, the rest is training, and the test part is all of them
+once more, so that stage 5 answers for every recording. There is no reference.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import os
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from lhotse import MonoCut
+from lhotse import MonoCut, SupervisionSegment
 
-from mlvae.data.audio import AudioError, audio_info, file_recording
-from mlvae.data.lexicon import Lexicon
-from mlvae.data.manifests import SPLITS, corpus_files, recording_cut, write_corpus
-from mlvae.data.recordings import RecordingWithText, find_pairs
-from mlvae.data.text import UNKNOWN_WORDS, UnknownWords, list_unknown_words
-from mlvae.made import InTheWayError, check_apart, remove_made
-from mlvae.stage import StageReport, stage_folder
+from mlvae.data.audio import AudioError, file_recording, read_cut, wav_bytes
+from mlvae.data.checks import check_cut
+from mlvae.data.lexicon import Lexicon, Pronunciation, read_words
+from mlvae.data.manifests import SPLITS, corpus_files, write_corpus
+from mlvae.data.recordings import Utterance, find_recordings
+from mlvae.data.text import (
+    UNKNOWN_WORDS,
+    UnknownWords,
+    list_unknown_words,
+    normalized,
+    spelt_words,
+)
+from mlvae.made import InTheWayError, Record, atomic_path, check_apart, path_of_id, remove_made
+from mlvae.plausibility import training_data_warnings
+from mlvae.stage import StageReport, log, progress, stage_folder
 
+STAGE = "0 prepare"
 SAMPLING_RATE = 16000
 """Hz, of the audio that features are made of."""
+#: The part of the speakers, or of the recordings, that is validation.
+VALID_PART = 0.1
+#: Of fewer speakers none is held out; recordings are.
+MIN_SPEAKERS = 3
 
-_REMEDY = "give their pronunciations with --lexicon FILE, or skip such texts: --unknown-words skip"
+
+@dataclass(frozen=True)
+class Options:
+    """What is made of recordings and texts.
+
+    Attributes:
+        unit: ``phone``, of the CMU dictionary; ``lexicon``, of any units, those of the lexicon; or
+            ``bpe``: tokens that stage 2 learns of the texts.
+        unknown_words: texts with words that cannot be read: ``skip`` them, or ``stop`` with a list
+            of the words in ``unknown_words.txt``.
+        lexicon: for phones, pronunciations besides those of the dictionary, see
+            :func:`mlvae.data.lexicon.read_lexicon`; for its own units the only ones, see
+            :func:`mlvae.data.lexicon.read_words`.
+        allow_commands: whether shell commands that a manifest names for audio are run.
+    """
+
+    unit: str = "phone"
+    unknown_words: str = "skip"
+    lexicon: Path | None = None
+    allow_commands: bool = False
 
 
-def prepare_own(
-    corpus_dir: Path, data_dir: Path, lexicon: Path | None = None, unknown_words: str = "skip"
-) -> int:
-    """Stage 0: write the manifests and ``corpus.json``; what cannot be used is skipped by name.
+def prepare_own(corpus: Path, data_dir: Path, options: Options) -> int:
+    """Write the manifests and ``corpus.json``; what cannot be used is skipped by name.
 
     Args:
-        corpus_dir: folder of the recordings.
+        corpus: a folder, table, Kaldi data directory or manifest of cuts.
         data_dir: corpus folder to make.
-        lexicon: pronunciations besides the dictionary's, see `mlvae.data.lexicon.read_lexicon`.
-        unknown_words: texts with words without a pronunciation: ``skip`` them, or ``stop`` with
-            their list in ``unknown_words.txt``.
+        options: how.
 
     Returns:
         The exit status of the stage.
 
     Raises:
-        ValueError: the folders or the lexicon cannot be used, words are unknown and the policy is
-            to stop, or a part has no recording to use.
+        ValueError: the input or the lexicon cannot be used, words are unknown and the policy is to
+            stop, or there are too few recordings to hold one out.
         OSError: something cannot be written.
     """
+    data_dir = Path(data_dir).resolve()  # manifests must work from any folder
     outputs = corpus_files(data_dir, with_reference=False)
-    check_apart(corpus_dir, *outputs)
-    with stage_folder("0 prepare", data_dir, outputs):
-        report = StageReport(stage="0 prepare", folder=data_dir)
+    check_apart(corpus, *outputs, data_dir / "wav")
+    with stage_folder(STAGE, data_dir, outputs) as record:
+        report = StageReport(stage=STAGE, folder=data_dir)
         try:
-            cuts, unknown = read_cuts(corpus_dir, Lexicon.load(lexicon), report)
-            if unknown and unknown_words == "stop":
-                raise ValueError(
-                    list_unknown_words(unknown, data_dir, "not in the lexicon", _REMEDY)
-                )
-            for split in SPLITS:
-                if not cuts[split]:
-                    raise ValueError(f"no recording to use in {corpus_dir / split}")
+            reader = _Reader(data_dir, record, options)
+            cuts = reader.read_all(corpus, report)
+            if reader.unknown and options.unknown_words == "stop":
+                raise ValueError(_list_unknown(reader.unknown, data_dir, options))
+            by, valid = choose_valid(cuts, reader.sources)
         except ValueError:
             report.finish()
             raise
         with contextlib.suppress(InTheWayError):  # one that was changed is somebody's lexicon now
             remove_made(data_dir / UNKNOWN_WORDS)  # of an earlier run
-        about = {"title": corpus_dir.name, "synthetic": False, "sampling_rate": SAMPLING_RATE}
-        write_corpus(data_dir, cuts, about)
+        parts = {
+            "train": [cut for cut in cuts if cut.id not in valid],
+            "valid": [cut for cut in cuts if cut.id in valid],
+            "test": cuts,
+        }
+        counts = {split: _counts(parts[split]) for split in SPLITS}
+        about = {
+            "corpus": "own",
+            "title": corpus.resolve().name,
+            "synthetic": False,
+            "unit": options.unit,
+            "unknown_words": options.unknown_words,
+            "split": f"by {by}",
+            "test": "all",
+            "reference": False,
+            "num_utterances": len(cuts),
+            "sampling_rate": SAMPLING_RATE,
+            "counts": counts,
+        }
+        write_corpus(data_dir, parts, about)
+        _say(by, counts)
         return report.finish()
 
 
-def read_cuts(
-    corpus_dir: Path, lexicon: Lexicon, report: StageReport
-) -> tuple[dict[str, list[MonoCut]], set[str]]:
-    """The cuts of each part, and the words that are not in the lexicon."""
-    cuts: dict[str, list[MonoCut]] = {split: [] for split in SPLITS}
-    names: set[str] = set()
+class _Reader:
+    """Makes cuts of what was found.
 
-    def skip(name: str, reason: str, place: str) -> None:
-        report.skip(name, reason, place=place)
+    Attributes:
+        sources: by id of each cut what its audio is taken from.
+        unknown: words and signs that cannot be read.
+    """
 
-    unknown: set[str] = set()
-    for split in SPLITS:
-        pairs = find_pairs(corpus_dir / split, skip, names, (".txt",), others=skip)
-        for pair in pairs:
+    def __init__(self, data_dir: Path, record: Record, options: Options) -> None:
+        self.data_dir, self.record, self.options = data_dir, record, options
+        self.lexicon = _lexicon(options)
+        self.sources: dict[str, str] = {}
+        self.unknown: set[str] = set()
+
+    def read_all(self, corpus: Path, report: StageReport) -> list[MonoCut]:
+        """The cuts that can be used, in the order of their ids; the others are skipped."""
+        found = find_recordings(corpus)
+        log(f"stage {STAGE}: {found.count} recordings with texts in a {found.kind}")
+        for name, reason, place in found.skipped:
+            report.skip(name, reason, place=place)
+        cuts = []
+        for utterance in progress(found.items(), "prepare", "recording", found.count):
             try:
-                cuts[split].append(read_cut(pair, lexicon))
-            except UnknownWords as error:
-                unknown |= set(error.words)
-                report.skip(pair.id, str(error), place=str(pair.text))
-            except (AudioError, OSError, ValueError) as error:
-                report.skip(pair.id, str(error), place=str(pair.recording))
+                cuts.append(self.read(utterance))
+            except (ValueError, OSError) as error:
+                if isinstance(error, UnknownWords):
+                    self.unknown |= set(error.words)
+                place = utterance.place
+                if utterance.text_file and not isinstance(error, AudioError):
+                    place = utterance.text
+                reason = " ".join(str(error).split()).removeprefix(f"{utterance.place}: ")
+                report.skip(utterance.id, reason.removeprefix(f"{utterance.id}: "), place=place)
             else:
-                names.add(pair.id)
                 report.done()
-    return cuts, unknown
+        return sorted(cuts, key=lambda cut: cut.id)
+
+    def read(self, utterance: Utterance) -> MonoCut:
+        """The cut of a recording, with canonical units, or words that stage 2 makes them of.
+
+        Raises:
+            UnknownWords: the text has words that are not in the lexicon, or signs.
+            AudioError, OSError, ValueError: the recording or its text cannot be used.
+        """
+        cut = utterance.cut(allow_commands=self.options.allow_commands)
+        if not isinstance(cut, MonoCut):
+            raise ValueError(f"a {type(cut).__name__}, where a MonoCut is expected")
+        if len(cut.supervisions) != 1:
+            raise ValueError(f"{len(cut.supervisions)} supervisions where one is expected")
+        if cut.recording is None:
+            raise AudioError("no audio")
+        said = cut.supervisions[0]
+        if not isinstance(said.text, str) or not said.text.strip():
+            raise ValueError("no text")
+        custom = self._of_text(said.text)
+        source = utterance.audio or cut.recording.sources[0].source
+        self.sources[cut.id] = os.path.realpath(source) if isinstance(source, str) else cut.id
+        if any(one.type == "memory" for one in cut.recording.sources):
+            cut = self._written(cut)
+        if cut.sampling_rate != SAMPLING_RATE:
+            cut = cut.resample(SAMPLING_RATE)
+        supervision = SupervisionSegment(
+            cut.id,
+            cut.recording.id,
+            0.0,
+            cut.duration,
+            channel=cut.channel,
+            text=said.text,
+            language=said.language,
+            speaker=said.speaker,
+            gender=said.gender,
+            custom=custom,
+        )
+        cut = MonoCut(
+            cut.id,
+            cut.start,
+            cut.duration,
+            cut.channel,
+            supervisions=[supervision],
+            recording=cut.recording,
+        )
+        check_cut(cut, units_come_later=self.lexicon is None)
+        return cut
+
+    def _of_text(self, text: str) -> dict[str, Any]:
+        if self.lexicon is None:
+            words = spelt_words(text)
+            if not words:
+                raise ValueError("its text has no words")
+            return {"words": words}
+        read = self.lexicon.read(text)
+        if not read:
+            raise ValueError("its text has no words")
+        phones = [pronunciations[0] for _, pronunciations in read]
+        return {
+            "units": [phone for word in phones for phone in word],
+            "words": [word for word, _ in read],
+            "word_of_unit": [place for place, word in enumerate(phones) for _ in word],
+            "pronunciations": [[list(phones) for phones in found] for _, found in read],
+        }
+
+    def _written(self, cut: MonoCut) -> MonoCut:
+        """A cut whose audio ffmpeg or a command has given, with the audio in a file."""
+        samples, _ = read_cut(cut)
+        path = path_of_id(self.data_dir / "wav", cut.id, ".wav")
+        with atomic_path(path, self.record) as temporary:
+            temporary.write_bytes(wav_bytes(samples, cut.sampling_rate))
+        recording = file_recording(cut.id, path, len(samples), cut.sampling_rate)
+        return replace(cut, start=0.0, duration=recording.duration, channel=0, recording=recording)
 
 
-def read_cut(pair: RecordingWithText, lexicon: Lexicon) -> MonoCut:
-    """The cut of a recording, its phones as canonical units.
+def _lexicon(options: Options) -> Lexicon | None:
+    """What texts are read with; None: they are spelt."""
+    if options.unit == "phone":
+        return Lexicon.load(options.lexicon)
+    if options.unit == "bpe":
+        return None
+    if options.lexicon is None:
+        raise ValueError("--unit lexicon goes with --lexicon FILE")
+    entries: dict[str, list[Pronunciation]] = defaultdict(list)
+    for word, pronunciations in read_words(options.lexicon).items():
+        entries[normalized(word)] += pronunciations
+    units = {unit for found in entries.values() for units in found for unit in units}
+    return Lexicon(entries, units)
+
+
+def choose_valid(cuts: Sequence[MonoCut], sources: Mapping[str, str]) -> tuple[str, set[str]]:
+    """Choose what is validation: about a tenth of the speakers, or else of the recordings.
+
+    Speakers are held out whole where every recording names one, there are at least
+    :data:`MIN_SPEAKERS`, and no file has two. Which ones is a matter of their names alone, or of
+    the ids of recordings, so that it is the same whenever and wherever it is asked; only one with
+    more than half of everything is never taken.
+
+    Args:
+        cuts: with one supervision each.
+        sources: by id what a cut's audio is taken from; cuts of one source stay together.
+
+    Returns:
+        ``speaker`` or ``recording``, and the ids of the validation cuts.
 
     Raises:
-        UnknownWords: the text has words that are not in the lexicon, or signs.
-        AudioError, OSError, ValueError: the recording or its text cannot be used.
+        ValueError: there are not two recordings.
     """
-    num_samples, sampling_rate = audio_info(pair.recording)  # says what is wrong with a file
-    try:
-        text = pair.text.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{pair.text.name} is not in UTF-8: {error}") from None
-    words = lexicon.read(text)
-    if not words:
-        raise ValueError("its text has no words")
-    phones = [pronunciations[0] for _, pronunciations in words]
-    custom = {
-        "units": [phone for word in phones for phone in word],
-        "words": [word for word, _ in words],  # with word_of_unit, for the tier mlvae_word;
-        "word_of_unit": [place for place, word in enumerate(phones) for _ in word],  # no must
+    first: dict[str, str] = {}
+    speakers_of: dict[str, set[str | None]] = defaultdict(set)
+    for cut in sorted(cuts, key=lambda cut: cut.id):
+        first.setdefault(sources[cut.id], cut.id)
+        speakers_of[sources[cut.id]].add(cut.supervisions[0].speaker)
+    if len(first) < 2:
+        raise ValueError(
+            f"recordings that can be used: {len(first)}; at least 2 are needed, one to learn from "
+            "and one to be held out"
+        )
+    speakers = set().union(*speakers_of.values())
+    one_each = all(len(some) == 1 for some in speakers_of.values())
+    if all(speakers) and len(speakers) >= MIN_SPEAKERS and one_each:
+        by, groups = "speaker", {cut.id: str(cut.supervisions[0].speaker) for cut in cuts}
+    else:
+        by, groups = "recording", {cut.id: first[sources[cut.id]] for cut in cuts}
+    sizes = Counter(groups.values())
+    candidates = [name for name, size in sizes.items() if 2 * size <= len(cuts)]
+    candidates.sort(key=lambda name: hashlib.sha256(name.encode("utf-8", "replace")).digest())
+    chosen = set(candidates[: max(1, round(VALID_PART * len(sizes)))])
+    return by, {cut_id for cut_id, group in groups.items() if group in chosen}
+
+
+def _counts(cuts: Sequence[MonoCut]) -> dict[str, float]:
+    spoken = [cut.supervisions[0] for cut in cuts]
+    return {
+        "utterances": len(cuts),
+        "speakers": len({one.speaker for one in spoken if one.speaker}),
+        "seconds": round(sum(cut.duration for cut in cuts), 3),
     }
-    path = pair.recording.resolve()
-    recording = file_recording(pair.id, path, num_samples, sampling_rate).resample(SAMPLING_RATE)
-    return recording_cut(recording, custom)
+
+
+def _say(by: str, counts: Mapping[str, Mapping[str, float]]) -> None:
+    for split, count in counts.items():
+        log(
+            f"stage {STAGE}: {split}: {count['utterances']} utterances of {count['speakers']} "
+            f"speakers, {count['seconds'] / 60:.1f} minutes"
+            + (" (every recording)" if split == "test" else f" (by {by})")
+        )
+    train = counts["train"]
+    for warning in training_data_warnings(int(train["utterances"]), train["seconds"]):
+        log(f"stage {STAGE}: warning: {warning}")
+
+
+def _list_unknown(unknown: set[str], data_dir: Path, options: Options) -> str:
+    why, remedy = "not in the lexicon", "give their pronunciations with --lexicon FILE"
+    if options.unit == "bpe":
+        why, remedy = "not written in letters", "write them so in the texts"
+    remedy += ", or leave their recordings out with --unknown-words skip"
+    return list_unknown_words(unknown, data_dir, why, remedy)

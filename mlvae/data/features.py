@@ -14,7 +14,7 @@ import contextlib
 import io
 import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -163,7 +163,8 @@ def compute_fbank(
         report: every cut is counted there.
         allow_commands: whether sources of audio may be shell commands, which are then run. The new
             manifests leave them out: later stages run none.
-        allow_shared: whether splits may share recordings.
+        allow_shared: whether splits may share recordings. Test may where ``corpus.json`` says that
+            it is everything (``"test": "all"``).
 
     Returns:
         Number of cuts with features, by split.
@@ -174,13 +175,13 @@ def compute_fbank(
         OSError: if something cannot be written; names it.
     """
     data_dir = Path(data_dir).resolve()
-    sampling_rate, units_come_later = _corpus(data_dir / "corpus.json")
-    cuts = _sound_cuts(data_dir / "manifests", report, allow_commands, units_come_later)
-    warning = shared_speakers(cuts)
+    sampling_rate, units_come_later, apart = _corpus(data_dir / "corpus.json")
+    cuts = _sound_cuts(data_dir / "manifests", report, allow_commands, units_come_later, apart)
+    warning = shared_speakers({split: cuts[split] for split in apart})
     if warning is not None:
         log(f"stage 1 fbank: warning: {warning}")
     if not allow_shared:
-        check_recordings_apart(cuts)
+        check_recordings_apart({split: cuts[split] for split in apart})
     folder = data_dir / "fbank"
     work = partial(_extract_or_reason, sampling_rate=sampling_rate, allow_commands=allow_commands)
     manifests = {split: folder / f"cuts_{split}.jsonl.gz" for split in SPLITS}
@@ -194,7 +195,7 @@ def compute_fbank(
             made[split] = _write_features(cuts[split], results, temporary, split, report)
             made[split] = [_at(cut, feats_path) for cut in made[split]]
         if not allow_shared:
-            check_audio_apart(made)
+            check_audio_apart({split: made[split] for split in apart})
         changed = [
             cut.id
             for cut in itertools.chain(*made.values())
@@ -224,8 +225,11 @@ def _digests_before(manifests: Iterable[Path]) -> dict[str, str]:
     return digests
 
 
-def _corpus(path: Path) -> tuple[int, bool]:
-    """Sampling rate of a corpus, and whether its units are made of words in stage 2."""
+def _corpus(path: Path) -> tuple[int, bool, tuple[str, ...]]:
+    """Sampling rate of a corpus, whether its units are made of words in stage 2, and its parts.
+
+    The parts are those that have nothing in common: without test where that is everything.
+    """
     if not path.is_file():
         raise ValueError(f"{path.parent} holds no corpus: stage 0 has not been run to its end")
     try:
@@ -235,16 +239,26 @@ def _corpus(path: Path) -> tuple[int, bool]:
         raise ValueError(f"{path}: no JSON object with a sampling_rate: {error!r}") from error
     if isinstance(sampling_rate, bool) or not isinstance(sampling_rate, int) or sampling_rate < 1:
         raise ValueError(f"{path}: sampling_rate must be a positive number, not {sampling_rate!r}")
-    return sampling_rate, about.get("unit") == "bpe"
+    apart = SPLITS[:2] if about.get("test") == "all" else SPLITS
+    return sampling_rate, about.get("unit") == "bpe", apart
 
 
 def _sound_cuts(
-    folder: Path, report: StageReport, allow_commands: bool, units_come_later: bool
+    folder: Path,
+    report: StageReport,
+    allow_commands: bool,
+    units_come_later: bool,
+    apart: Sequence[str],
 ) -> dict[str, list[MonoCut]]:
-    """The cuts that make sense, by split; the others are skipped with their places."""
+    """The cuts that make sense, by split; the others are skipped with their places.
+
+    Ids differ within a split, and between those that are to be apart.
+    """
     cuts: dict[str, list[MonoCut]] = {split: [] for split in SPLITS}
     taken: dict[str, tuple[str, str]] = {}
     for split in SPLITS:
+        if split not in apart:
+            taken = {}
         path = folder / f"cuts_{split}.jsonl.gz"
         if not path.is_file():
             raise ValueError(f"no manifest {path}: run the stage before this one")

@@ -256,6 +256,27 @@ def read_lexicon(path: Path) -> dict[str, tuple[Pronunciation, ...]]:
     }
 
 
+def read_words(path: Path) -> dict[str, tuple[Pronunciation, ...]]:
+    """A lexicon of units of any kind, ``word unit unit ...`` a line, in UTF-8.
+
+    Raises:
+        ValueError: it cannot be read, or a line has no unit; names file and line.
+    """
+    entries: dict[str, list[Pronunciation]] = {}
+    try:
+        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"lexicon {path} cannot be read: {error}") from None
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        word, *units = line.split()
+        if not units:
+            raise ValueError(f"{path}, line {number}: {word!r} has no units")
+        entries.setdefault(word, []).append(tuple(units))
+    return {word: tuple(dict.fromkeys(found)) for word, found in entries.items()}
+
+
 def _entry(line: str) -> tuple[str, float, Pronunciation] | None:
     """Word, probability (1 where there is none) and pronunciation of a line; None: no word.
 

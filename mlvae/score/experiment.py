@@ -124,7 +124,7 @@ def _score(
     cluster: str,
     utterance: str | None,
 ) -> int:
-    corpus = json.loads((data_dir / "corpus.json").read_text(encoding="utf-8"))
+    corpus = read_corpus(data_dir)
     if is_graded(data_dir / "reference.jsonl.gz"):
         if utterance is not None:
             raise ValueError("a reference of scores has no times: no utterance is drawn")
@@ -195,8 +195,25 @@ def _score(
         draw_reliability(panels, heading(reference, corpus), exp_dir / "reliability.png")
         written.append("reliability.png")
 
-    _finish(systems, flagged, results["warnings"], written, exp_dir)
+    finish(systems, flagged, results["warnings"], written, exp_dir)
     return report.finish()
+
+
+def read_corpus(data_dir: Path) -> dict:
+    """The content of ``corpus.json`` of a corpus folder.
+
+    Raises:
+        ValueError: it holds something else than a JSON object; names the file.
+        OSError: it cannot be read.
+    """
+    path = data_dir / "corpus.json"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds no JSON object")
+    return content
 
 
 def _score_graded(
@@ -260,7 +277,7 @@ def _score_graded(
                 report.skip(name, f"no hypothesis of {lacking}; scored with P = 0")
             else:
                 report.done()
-    _finish(systems, flagged, results["warnings"], written, exp_dir)
+    finish(systems, flagged, results["warnings"], written, exp_dir)
     return report.finish()
 
 
@@ -313,7 +330,7 @@ def _about_systems(
     }
 
 
-def _finish(
+def finish(
     systems: Sequence[System],
     flagged: Mapping[str, FlaggedUnits],
     warnings: Mapping[str, list[str]],

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlvae.data.lexicon import Lexicon, read_lexicon
+from mlvae.data.lexicon import Lexicon, read_lexicon, read_words
 from mlvae.data.text import UnknownWords, words_of_text
 
 
@@ -82,3 +82,9 @@ def test_pronunciations_of_units_that_are_no_arpabet():
     with pytest.raises(UnknownWords, match="not in the lexicon: eins's"):
         lexicon.read("eins's")
     assert lexicon.entries() == {"eins": (("ʔ", "aɪ", "n", "s"),)}
+
+
+def test_a_lexicon_with_a_wrong_line(tmp_path):
+    (tmp_path / "words").write_text("a b\n\nc\n")
+    with pytest.raises(ValueError, match="words, line 3: 'c' has no units"):
+        read_words(tmp_path / "words")

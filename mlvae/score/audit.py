@@ -1,0 +1,293 @@
+"""Stage 6 without a reference: what can be said of answers that nobody has checked.
+
+How many units are flagged, of which units and speakers; how well units are found that were replaced
+on purpose in the validation part; and what speaks against relying on it. None of this says how
+often a flag is right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from lhotse import MonoCut
+
+from mlvae.config import System
+from mlvae.data.dataset import load_cuts
+from mlvae.data.manifests import write_json
+from mlvae.environment import versions
+from mlvae.plausibility import FlaggedUnits, training_data_warnings
+from mlvae.report.plots import LEARNING_CURVES
+from mlvae.score.experiment import (
+    STAGE,
+    find_systems,
+    finish,
+    flagged_units,
+    read_corpus,
+    read_cuts,
+    training_path,
+    warnings_of,
+)
+from mlvae.stage import StageReport, atomic_path, stage_folder
+from mlvae.systems import KINDS
+from mlvae.tiers import DELETED, has_tier, tier
+
+#: What is written to the folder of an experiment.
+MADE = ("audit.json", "audit.txt")
+#: Rows of a table; ``audit.json`` has all.
+MAX_ROWS = 20
+NOBODY = "(not named)"
+
+
+@dataclass(frozen=True)
+class Detection:
+    """What training found out of a system, without a reference; None where it says nothing.
+
+    Attributes:
+        replaced_f1: F1 of finding units that were replaced in validation, of the iteration kept.
+        best_iteration: that iteration, from 1.
+        acoustic_scale: in use.
+        log_loss: of P(mispronounced) of units that were replaced, with that scale.
+        expected_rate: fraction of mispronounced units that the judge was told to expect.
+        rate: what it made of it: posterior mean on validation.
+    """
+
+    replaced_f1: float | None
+    best_iteration: int | None
+    acoustic_scale: float | None
+    log_loss: float | None
+    expected_rate: float | None
+    rate: float | None
+
+    @classmethod
+    def of_training(cls, training: Mapping[str, Any]) -> Detection:
+        """From the content of ``training.json``."""
+        best, history = training.get("best_iteration"), training.get("history") or []
+        kept = history[best - 1] if best and best <= len(history) else {}
+        scale = training.get("acoustic_scale")
+        losses = {float(name): loss for name, loss in training.get("scale_log_loss", {}).items()}
+        judge = training.get("judge", {})
+        return cls(
+            kept.get("corrupted_f1"),
+            best,
+            scale,
+            losses.get(scale),
+            judge.get("expected_rate"),
+            judge.get("rate"),
+        )
+
+    def lines(self) -> list[str]:
+        """The same in words, a line for each thing that is known."""
+        found = []
+        if self.replaced_f1 is not None:
+            found.append(
+                "units that were replaced on purpose in the validation part are found with "
+                f"F1 {100 * self.replaced_f1:.1f} (iteration {self.best_iteration})"
+            )
+        if self.log_loss is not None:
+            found.append(
+                f"log loss of P(mispronounced) there {self.log_loss:.3f}, with acoustic scale "
+                f"{self.acoustic_scale:g}"
+            )
+        if self.rate is not None and self.expected_rate is not None:
+            found.append(
+                f"the judge holds {100 * self.rate:.1f} % of the units of the validation part for "
+                f"mispronounced, where {100 * self.expected_rate:.1f} % were expected"
+            )
+        return found
+
+
+def has_reference(data_dir: Path) -> bool:
+    """Whether a corpus has a reference, which ``corpus.json`` denies with ``"reference": false``.
+
+    Where that file cannot be read it is for whoever scores to say so, when nobody else writes it.
+    """
+    with contextlib.suppress(ValueError, OSError):
+        return read_corpus(data_dir).get("reference") is not False
+    return True
+
+
+def audit_experiment(
+    data_dir: Path, exp_dir: Path, declared: Sequence[System], seed: int = 0
+) -> int:
+    """Write ``audit.json`` and ``audit.txt`` of an experiment, and print the latter.
+
+    Args:
+        data_dir: folder of the corpus, with ``corpus.json`` and the cuts of stage 1.
+        exp_dir: folder of the experiment, with a folder for each system.
+        declared: the systems of the configuration, in the order in which they are shown.
+        seed: recorded as the seed of the run.
+
+    Returns:
+        The stage's exit status: 1 when no test cut has an answer of all systems.
+
+    Raises:
+        FileNotFoundError: an input is missing; names the stage that makes it.
+        ValueError: no system that flags has answered, a manifest is damaged, somebody else uses the
+            folder, or something that was not made here is in the way.
+        OSError: something cannot be written; names it.
+    """
+    found = find_systems(declared, exp_dir)
+    # Goodness of pronunciation has no model of its own, and its flags are uncalibrated.
+    systems = [s for s in found if KINDS[s.kind].perceived is not None and not s.model_of]
+    if not systems:
+        raise ValueError(
+            f"no system that flags units has answers in {exp_dir}: stages 4 (train) and 5 "
+            "(localize) make them"
+        )
+    outputs = [exp_dir / name for name in MADE]
+    outputs += [training_path(system, exp_dir).parent / LEARNING_CURVES for system in systems]
+    with stage_folder(STAGE, exp_dir, outputs, reads=[data_dir]):
+        return _audit(data_dir, exp_dir, systems, seed)
+
+
+def _audit(data_dir: Path, exp_dir: Path, systems: Sequence[System], seed: int) -> int:
+    corpus = read_corpus(data_dir)
+    due = [cut.id for cut in load_cuts(data_dir / "fbank" / "cuts_test.jsonl.gz")]
+    training = _training_part(load_cuts(data_dir / "fbank" / "cuts_train.jsonl.gz"))
+    cuts = read_cuts(systems, exp_dir)
+    flagged = flagged_units(systems, cuts)
+    content = {
+        "seed": seed,
+        "versions": versions(),
+        "corpus": corpus,
+        "num_utterances": len(due),
+        "training": training,
+        "systems": {
+            system.label: _about(system, cuts[system.label], exp_dir) for system in systems
+        },
+        "flagged": {name: counts.as_dict() for name, counts in flagged.items()},
+        "warnings": warnings_of(systems, flagged, exp_dir),
+    }
+    write_json(exp_dir / "audit.json", content)
+    text = format_audit(content)
+    with atomic_path(exp_dir / "audit.txt") as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    print(f"\n{text}", flush=True)
+
+    report = StageReport(stage=STAGE, folder=exp_dir)
+    answered = {
+        system.label: {cut.id for cut in cuts[system.label] if _is_answered(cut, system)}
+        for system in systems
+    }
+    for name in due:
+        lacking = [label for label, ids in answered.items() if name not in ids]
+        if lacking:
+            report.skip(name, f"no answer of {'; '.join(lacking)}")
+        else:
+            report.done()
+    finish(systems, flagged, content["warnings"], list(MADE), exp_dir)
+    return report.finish()
+
+
+def _is_answered(cut: MonoCut, system: System) -> bool:
+    kind = KINDS[system.kind]
+    return has_tier(cut, kind.spans) and has_tier(cut, kind.perceived)
+
+
+def _training_part(cuts: Iterable[MonoCut]) -> dict[str, Any]:
+    count, seconds, speakers = 0, 0.0, set()
+    for cut in cuts:
+        count, seconds = count + 1, seconds + cut.duration
+        speakers |= {one.speaker for one in cut.supervisions if one.speaker}
+    return {
+        "num_utterances": count,
+        "num_speakers": len(speakers),
+        "seconds": round(seconds, 3),
+        "warnings": training_data_warnings(count, seconds),
+    }
+
+
+def _about(system: System, cuts: Sequence[MonoCut], exp_dir: Path) -> dict[str, Any]:
+    training = json.loads(training_path(system, exp_dir).read_text(encoding="utf-8"))
+    units, speakers = flagged_by(cuts, system)
+    return {
+        "num_params": training.get("num_params"),
+        "training_seconds": training.get("training_seconds"),
+        **asdict(Detection.of_training(training)),
+        "units": {name: counts.as_dict() for name, counts in units.items()},
+        "speakers": {name: counts.as_dict() for name, counts in speakers.items()},
+    }
+
+
+def flagged_by(
+    cuts: Iterable[MonoCut], system: System
+) -> tuple[dict[str, FlaggedUnits], dict[str, FlaggedUnits]]:
+    """How many units are flagged by canonical unit and by speaker, the largest fractions first.
+
+    Of equal fractions the one of more units comes first. Where no cut names a speaker there is
+    nothing by speaker.
+
+    Args:
+        cuts: with the answers of a system; those without one do not count.
+        system: which.
+    """
+    kind = KINDS[system.kind]
+    units: dict[str, list[tuple[bool, bool]]] = defaultdict(list)
+    speakers: dict[str, list[tuple[bool, bool]]] = defaultdict(list)
+    for cut in cuts:
+        if not _is_answered(cut, system):
+            continue
+        speaker = cut.supervisions[0].speaker or NOBODY
+        for unit, other in zip(tier(cut, kind.spans), tier(cut, kind.perceived)):
+            mark = other.symbol != unit.symbol, other.symbol == DELETED
+            units[unit.symbol].append(mark)
+            speakers[speaker].append(mark)
+    if set(speakers) == {NOBODY}:
+        speakers = {}
+    return _ranked(units), _ranked(speakers)
+
+
+def _ranked(marks: Mapping[str, list[tuple[bool, bool]]]) -> dict[str, FlaggedUnits]:
+    counts = {
+        name: FlaggedUnits(len(some), sum(mark[0] for mark in some), sum(mark[1] for mark in some))
+        for name, some in marks.items()
+    }
+    names = sorted(counts, key=lambda name: (-counts[name].flagged, -counts[name].num_units, name))
+    return {name: counts[name] for name in names}
+
+
+def format_audit(content: Mapping[str, Any]) -> str:
+    """The content of ``audit.json`` as text."""
+    training = content["training"]
+    lines = [
+        f"{content['corpus']['title']}: {content['num_utterances']:,} recordings; no reference, so "
+        "that nothing here says how often a flag is right",
+        f"learned from {training['num_utterances']:,} utterances "
+        f"({training['seconds'] / 60:.1f} minutes, speakers named: {training['num_speakers']:,})",
+        *(f"warning: {warning}" for warning in training["warnings"]),
+    ]
+    for label, about in content["systems"].items():
+        counts = content["flagged"][label]
+        detection = Detection(**{name: about[name] for name in Detection.__dataclass_fields__})
+        lines += ["", label, f"  {FlaggedUnits(*_numbers(counts)).line()}"]
+        lines += [f"  {line}" for line in detection.lines()]
+        lines += [f"  warning: {warning}" for warning in content["warnings"].get(label, [])]
+        for what in ("units", "speakers"):
+            if about[what]:
+                lines += ["", *_table(what.removesuffix("s"), about[what])]
+    return "\n".join(lines) + "\n"
+
+
+def _numbers(counts: Mapping[str, Any]) -> list[int]:
+    return [counts[name] for name in ("num_units", "num_flagged", "num_deleted")]
+
+
+def _table(what: str, rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    shown = list(rows.items())[:MAX_ROWS]
+    width = max(len(what), *(len(name) for name, _ in shown))
+    lines = [f"  {what:{width}}  {'flagged':>8}  {'of':>8}  {'deleted':>8}  {'flagged %':>9}"]
+    for name, counts in shown:
+        num_units, num_flagged, num_deleted = _numbers(counts)
+        lines.append(
+            f"  {name:{width}}  {num_flagged:8,}  {num_units:8,}  {num_deleted:8,}  "
+            f"{100 * counts['flagged']:9.1f}"
+        )
+    if len(rows) > MAX_ROWS:
+        lines.append(f"  and {len(rows) - MAX_ROWS} more in audit.json")
+    return lines
