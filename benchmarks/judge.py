@@ -32,7 +32,7 @@ from mlvae.score.ranking import area_under_curve, average_precision
 from mlvae.score.reference import read_reference
 from mlvae.systems import Setup
 from mlvae.systems.align import load_aligner
-from mlvae.systems.judge import HeldOut, SearchedModel, hold_out, measure, sequences_of
+from mlvae.systems.judge import HeldOut, hold_out, measure, sequences_of
 from mlvae.systems.ml_vae import load_ml_vae
 from mlvae.train.evidence import MEDIAN_PART, fit_evidence
 from mlvae.train.rates import UnitSequences, fit_rates
@@ -171,8 +171,7 @@ def main() -> int:
     valid, test = (
         load_cuts(args.exp_dir / "fa" / f"cuts_{split}.jsonl.gz") for split in ("valid", "test")
     )
-    trained = load_ml_vae(setup, test)
-    system = SearchedModel(trained.model, trained.topology, trained.decoding, setup.dataset, device)
+    system = load_ml_vae(setup, test)
     aligner = load_aligner(setup, test)
     held_out = {
         even: hold_out(system, valid, aligner, setup.settings.judge, args.seed, confusable)

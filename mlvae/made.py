@@ -99,7 +99,7 @@ class Record:
         if not sums or path.is_symlink() or not path.is_file():
             return False
         size = path.stat().st_size
-        return any(size == known for known, _ in sums) and (size, _digest(path)) in sums
+        return any(size == known for known, _ in sums) and (size, file_digest(path)) in sums
 
     def check(self, paths: Iterable[Path]) -> None:
         """Check that paths are free, or hold what was made here.
@@ -139,7 +139,7 @@ class Record:
     def add(self, path: Path, content: Path) -> None:
         """Note that ``path`` is about to hold what ``content`` holds now."""
         line = {"path": self._name(path), "size": content.stat().st_size}
-        self._note({**line, "sha256": _digest(content)})
+        self._note({**line, "sha256": file_digest(content)})
 
     def remove(self, path: Path) -> None:
         """Delete a file that was made here; one that is not there is no error.
@@ -215,7 +215,8 @@ def _line(content: dict) -> bytes:
     return json.dumps(content).encode("ascii") + b"\n"
 
 
-def _digest(path: Path) -> str:
+def file_digest(path: Path) -> str:
+    """64 hexadecimal digits of a file's content, SHA-256."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while piece := file.read(1 << 20):

@@ -8,7 +8,6 @@ more memory than its files have bytes is refused before it is made.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import math
 import os
@@ -44,6 +43,7 @@ from mlvae.data.units import UnitTable, canonical_units
 from mlvae.device import denormals_flushed, select_device
 from mlvae.environment import versions
 from mlvae.fsa.emissions import CONSTANT_BOUNDARY_RATE
+from mlvae.made import file_digest
 from mlvae.stage import made_tree
 from mlvae.systems import KINDS, MADE_BY_SYSTEMS, Setup, TrainedSystem
 from mlvae.systems.align import Aligner
@@ -150,7 +150,7 @@ def pack(
             "files": {
                 str(path.relative_to(fresh)): {
                     "size": path.stat().st_size,
-                    "sha256": _digest(path),
+                    "sha256": file_digest(path),
                 }
                 for path in sorted(fresh.rglob("*"))
                 if path.is_file()
@@ -283,14 +283,6 @@ def _json_of(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds no JSON object")
     return content
-
-
-def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-    return digest.hexdigest()
 
 
 # ---- Reading
@@ -434,7 +426,7 @@ def check_files(folder: Path, about: Mapping[str, Any]) -> None:
         _check_size(path)
         if path.suffix == ".safetensors":
             tensors_in(path)
-        if path.stat().st_size != said.get("size") or _digest(path) != said.get("sha256"):
+        if path.stat().st_size != said.get("size") or file_digest(path) != said.get("sha256"):
             raise ValueError(f"{path} is damaged, or was changed: its content is not {ABOUT}'s")
 
 

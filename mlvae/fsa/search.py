@@ -228,7 +228,8 @@ def restrict(graphs: k2.Fsa, mispronounced: Sequence[Sequence[bool | None]]) -> 
         path, as when a unit without competitors must be mispronounced.
 
     Raises:
-        ValueError: there are not as many lists as graphs, or not as many values as slots.
+        ValueError: there are not as many lists as graphs, or not as many values as slots, or a
+            value is none of the three.
     """
     splits, tables = arc_row_splits(graphs), slot_tables(graphs)
     if len(mispronounced) != len(tables):
@@ -239,7 +240,10 @@ def restrict(graphs: k2.Fsa, mispronounced: Sequence[Sequence[bool | None]]) -> 
             raise ValueError(
                 f"utterance {index}: decisions on {len(decided)} slots, but it has {len(unit)}"
             )
-        codes += [2 if value is None else int(value) for value in decided]
+        for value in decided:
+            if value is not None and not isinstance(value, (bool, np.bool_)):
+                raise ValueError(f"utterance {index}: a decision is {shown(value)}, not a bool")
+            codes.append(2 if value is None else int(value))
     wanted = torch.tensor([*codes, 2])  # the last one is for arcs of no slot
     first = torch.tensor([0, *(len(unit) for unit, _ in tables)]).cumsum(0)[:-1]
     offset = first.repeat_interleave(splits.diff())

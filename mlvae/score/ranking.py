@@ -41,12 +41,7 @@ def average_precision(
         >>> average_precision(np.array([3, 2, 1]), np.array([True, False, True]))
         0.8333333333333333
     """
-    above, found = _cumulative(score, positive, weight)
-    if not len(found) or found[-1] <= 0:
-        return float("nan")
-    precision = np.divide(found, above, out=np.zeros_like(found), where=above > 0)
-    gain = np.diff(found, prepend=0.0)
-    return float((precision * gain).sum() / found[-1])
+    return _metric("average_precision", score, positive, weight)
 
 
 def area_under_curve(
@@ -71,24 +66,11 @@ def area_under_curve(
         >>> area_under_curve(np.array([3, 2, 1]), np.array([True, False, True]))
         0.5
     """
-    above, found = _cumulative(score, positive, weight)
-    if not len(found):
-        return float("nan")
-    false = above - found
-    if found[-1] <= 0 or false[-1] <= 0:
-        return float("nan")
-    gain = np.diff(false, prepend=0.0)
-    middle = found - 0.5 * np.diff(found, prepend=0.0)
-    return float((gain * middle).sum() / (found[-1] * false[-1]))
+    return _metric("auc", score, positive, weight)
 
 
-def _cumulative(
-    score: np.ndarray, positive: np.ndarray, weight: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Weights of all items, and of the positive ones, that reach each score, from the highest on.
-
-    Both are float64 (K,), for K different scores.
-    """
+def _metric(name: str, score: np.ndarray, positive: np.ndarray, weight: np.ndarray | None) -> float:
+    """One of `RANKING_METRICS`, each item being a cluster of its own; NaN of no items."""
     score, positive = np.asarray(score, dtype=np.float64), np.asarray(positive, dtype=bool)
     weight = np.ones(len(score)) if weight is None else np.asarray(weight, dtype=np.float64)
     if score.ndim != 1 or score.shape != positive.shape or score.shape != weight.shape:
@@ -98,10 +80,10 @@ def _cumulative(
         )
     if np.isnan(score).any():
         raise ValueError("a score is NaN")
-    order = np.argsort(-score, kind="stable")
-    score, weight = score[order], weight[order]
-    last = np.append(score[1:] != score[:-1], True)[: len(score)]  # of equal scores
-    return np.cumsum(weight)[last], np.cumsum(weight * positive[order])[last]
+    if not len(score):
+        return float("nan")
+    found = ranking_metrics(score, [positive], np.arange(len(score)), weight[None])
+    return float(found[RANKING_METRICS.index(name), 0, 0])
 
 
 def ranking_metrics(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-import torch
 from lhotse import CutSet
 
 from mlvae.bounds import Settings
@@ -59,26 +58,16 @@ class MlVaeSettings(Settings):
     boundaries: Literal["path", "aligner"] = "path"
 
 
-@dataclass
-class TrainedMlVae:
+@dataclass(frozen=True)
+class TrainedMlVae(SearchedModel):
     """A trained system of kind ``ml_vae``.
 
     Attributes:
-        model: the networks.
-        topology: the acceptor that is searched.
-        decoding: how posteriors become scores.
         boundary_aligner: aligns what was perceived; None where it is not aligned once more.
-        dataset: gives features and units.
-        device: where to run.
         judge: says how likely units are mispronounced; None: what the lattice says.
     """
 
-    model: MlVae
-    topology: str
-    decoding: Decoding
-    boundary_aligner: Aligner | None
-    dataset: UnitDataset
-    device: torch.device
+    boundary_aligner: Aligner | None = None
     judge: Judge | None = None
 
     def localize(self, cuts: CutSet, passes: Passes | None = None) -> tuple[CutSet, list[str]]:
@@ -166,10 +155,8 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
             "acoustic scale", decoding.acoustic_scale, scales, f"systems.{name}.calibration.scales"
         )
     training["acoustic_scale"] = decoding.acoustic_scale
+    system = SearchedModel(model.to(device), settings.train.topology, decoding, dataset, device)
     if settings.boundaries == "aligner":
-        system = TrainedMlVae(
-            model.to(device), settings.train.topology, decoding, None, dataset, device
-        )
         checkpoint = folder / "boundaries-checkpoint.safetensors"
         found = train_boundary_aligner(system, setup, train_cuts, keeper.state.passes, checkpoint)
         found["aligner"].save(folder / "boundaries.safetensors")
@@ -177,11 +164,8 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
         training["num_params"] += found["num_params"]
         training["training_seconds"] += found["training_seconds"]
     if settings.judged:
-        searched = SearchedModel(
-            model.to(device), settings.train.topology, decoding, dataset, device
-        )
         aligner = load_aligner(setup, train_cuts)
-        judge = fit_judge(searched, valid_cuts, aligner, settings.judge, seed)
+        judge = fit_judge(system, valid_cuts, aligner, settings.judge, seed)
         judge.save(folder / JUDGE)
         training["judge"] = judge_report(judge, settings.judge)
         log(f"{name}: {100 * judge.rates.mean:.1f} % of held-out units mispronounced, it seems")
@@ -190,7 +174,7 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
 
 
 def train_boundary_aligner(
-    system: TrainedMlVae,
+    system: SearchedModel,
     setup: Setup,
     cuts: CutSet,
     passes: Passes | None = None,
@@ -265,16 +249,13 @@ def load_ml_vae(setup: Setup, cuts: CutSet) -> TrainedMlVae:
     if settings.boundaries == "aligner":
         aligner = new_aligner(setup, cuts)
         aligner.load(setup.folder / "boundaries.safetensors")
-    judge = None
-    if settings.judged:
-        searched = SearchedModel(
-            model.to(device), settings.train.topology, decoding, setup.dataset, device
-        )
-        models = searched.unit_models(load_aligner(setup, cuts))
-        judge = load_judge(setup.folder / JUDGE, models, setup.table)
-    return TrainedMlVae(
-        model.to(device), settings.train.topology, decoding, aligner, setup.dataset, device, judge
+    system = TrainedMlVae(
+        model.to(device), settings.train.topology, decoding, setup.dataset, device, aligner
     )
+    if settings.judged:
+        models = system.unit_models(load_aligner(setup, cuts))
+        system = replace(system, judge=load_judge(setup.folder / JUDGE, models, setup.table))
+    return system
 
 
 def new_model(setup: Setup, cuts: CutSet) -> MlVae:

@@ -57,10 +57,13 @@ def test_best_path_under_decisions(topology, alternatives, deletions, device):
     assert checked  # some decision ruled something out
 
 
-def test_wrong_sizes_are_named():
+def test_wrong_sizes_and_values_are_named():
     case = random_case(0, batch=2)
     graphs = case.graphs()
     with pytest.raises(ValueError, match="decisions on 1 utterances for 2 graphs"):
         restrict(graphs, [[None] * case.num_slots(0)])
+    for value in (1, 2, "yes", 0.5):
+        with pytest.raises(ValueError, match="utterance 0: a decision is .*, not a bool"):
+            restrict(graphs, [[value] * case.num_slots(0), [None] * case.num_slots(1)])
     with pytest.raises(ValueError, match="utterance 1: decisions on 0 slots"):
         restrict(graphs, [[None] * case.num_slots(0), []])

@@ -18,7 +18,7 @@ def test_it_is_said(tmp_path):
     config = RecipeConfig()
     config.align.model.states_per_unit = 40
     model = MlVae(NUM_FEATURES, len(TABLE), False, tiny_model_config())
-    system = TrainedMlVae(model, "substitution", Decoding(), None, dataset(), CPU)
+    system = TrainedMlVae(model, "substitution", Decoding(), dataset(), CPU)
     with pytest.raises(ValueError, match="no training cut has 40 frames for each unit"):
         train_boundary_aligner(
             system, Setup("x", config, dataset(), CPU, 0, tmp_path), spoken_cuts(3)[0]

@@ -52,6 +52,7 @@ systems:
   ml-vae-sub:
     train:
       iterations: 10
+      estimator_epochs: 3
       states_per_unit: 2
       estimate_after: 0
       pseudo_labels_after: 6

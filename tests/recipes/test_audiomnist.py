@@ -154,7 +154,7 @@ def test_what_is_found_is_mostly_right(finished):
     sub = systems["ML-VAE-sub"]
     assert sub["hard_f1"] > 0.65
     assert sub["pooled_f1"] > 0.6
-    assert sub["perceived_accuracy"] >= 0.5  # of ten digits one is right by chance
+    assert sub["perceived_accuracy"] >= 0.6  # of ten digits one is right by chance
     assert sub["num_perceived"] >= 6
     assert sub["brier_skill"] > 0.3
     for name in ("GOP-FA", "GOP-FA-ratio", "GOP-sub", "GOP-sub-ratio"):
@@ -179,8 +179,8 @@ def test_what_was_perceived_is_what_was_said(finished):
     ]
     found = [(perceived, true) for told, perceived, true in pairs if told not in (perceived, true)]
     assert len(found) >= 6
-    assert sum(perceived == true for perceived, true in found) / len(found) >= 0.5  # by chance 0.1
-    assert sum(perceived == true for _, perceived, true in pairs) / len(pairs) >= 0.85
+    assert sum(perceived == true for perceived, true in found) / len(found) >= 0.6  # by chance 0.1
+    assert sum(perceived == true for _, perceived, true in pairs) / len(pairs) >= 0.9
 
 
 def test_training_says_how_the_scale_was_chosen_and_how_large_the_parts_are(finished):

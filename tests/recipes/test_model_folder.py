@@ -22,7 +22,8 @@ import mlvae
 from mlvae import cli
 from mlvae.data.dataset import load_cuts
 from mlvae.data.manifests import write_manifest
-from mlvae.model_folder import OtherVersions, _digest
+from mlvae.made import file_digest
+from mlvae.model_folder import OtherVersions
 from tests.data.conftest import ROOT
 
 SYSTEMS = ("ml-vae", "ml-vae-sub")
@@ -156,7 +157,7 @@ def sign(folder: Path, **changes) -> None:
     for name in about["files"]:
         if (folder / name).is_file():
             size = (folder / name).stat().st_size
-            about["files"][name] = {"size": size, "sha256": _digest(folder / name)}
+            about["files"][name] = {"size": size, "sha256": file_digest(folder / name)}
     path.write_text(json.dumps(about))
 
 

@@ -16,7 +16,7 @@ from mlvae.nn import NarrowAcousticModelConfig
 from mlvae.score.ranking import area_under_curve
 from mlvae.systems import Setup
 from mlvae.systems.align import AlignConfig, new_aligner
-from mlvae.systems.judge import JUDGE, JudgeConfig, SearchedModel, fit_judge
+from mlvae.systems.judge import JUDGE, JudgeConfig, fit_judge
 from mlvae.systems.ml_vae import MlVaeSettings, TrainedMlVae, load_ml_vae, train_ml_vae
 from mlvae.tiers import DELETED, tier, with_units
 from mlvae.train import Decoding, TrainConfig
@@ -162,14 +162,7 @@ def test_the_judge_is_kept_and_a_damaged_one_is_named(system, tmp_path):
 def test_few_held_out_units_are_enough_for_a_judge(system):
     setup, aligner, _ = system
     few = spoken_cuts(1, seed=5)[0]
-    trained_system = load_ml_vae(setup, few)
-    searched = SearchedModel(
-        trained_system.model,
-        trained_system.topology,
-        trained_system.decoding,
-        trained_system.dataset,
-        CPU,
-    )
+    searched = load_ml_vae(setup, few)
     config = JudgeConfig(corruption_rate=1e-6)
     judge = fit_judge(searched, few, aligner, config, seed=0)
     aligned, _ = aligner.align(few, dataset())

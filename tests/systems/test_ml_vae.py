@@ -230,7 +230,7 @@ def test_without_the_generator_the_stored_rate_counts():
         return rate * other / (rate * other + (1 - rate) * float(ratio[2]))
 
     given = GivenFeatures(TABLE)
-    system = TrainedMlVae(model, "substitution", Decoding(), None, given, CPU)
+    system = TrainedMlVae(model, "substitution", Decoding(), given, CPU)
     assert probability(system) == pytest.approx(expected(1 / (1 + math.exp(-5))), rel=1e-4)
     system.model.generator = None
     assert probability(system) == pytest.approx(expected(0.4), rel=1e-4)
