@@ -50,10 +50,10 @@ class Variant:
         name: of the row.
         columns: measures that it has.
         median_part: see :class:`mlvae.train.evidence.Evidence`.
-        by_speaker: whether recordings of a speaker are taken for one.
+        alone: whether each recording is judged by itself, whoever speaks.
         even: whether replaced units are drawn evenly.
         chain: whether errors cluster; otherwise every unit is for itself.
-        recording_std: see :class:`mlvae.train.rates.RatesConfig`; None: the shipped one.
+        speaker_std: see :class:`mlvae.train.rates.RatesConfig`; None: the shipped one.
         unit_std: the same.
         expected: the same.
     """
@@ -61,10 +61,10 @@ class Variant:
     name: str
     columns: Sequence[int] = tuple(ALL)
     median_part: float = MEDIAN_PART
-    by_speaker: bool = False
+    alone: bool = False
     even: bool = False
     chain: bool = True
-    recording_std: float | None = None
+    speaker_std: float | None = None
     unit_std: float | None = None
     expected: float | None = None
 
@@ -77,13 +77,13 @@ VARIANTS = (
     Variant("goodness of the aligner alone", ALIGNER),
     Variant("goodness of both, no acceptor", ESTIMATOR + ALIGNER),
     Variant("replaced units drawn evenly", even=True),
-    Variant("no chain, no effects", chain=False, recording_std=NONE, unit_std=NONE),
-    Variant("chain, no effects", recording_std=NONE, unit_std=NONE),
-    Variant("chain, effects of units alone", recording_std=NONE),
+    Variant("no chain, no effects", chain=False, speaker_std=NONE, unit_std=NONE),
+    Variant("chain, no effects", speaker_std=NONE, unit_std=NONE),
+    Variant("chain, effects of units alone", speaker_std=NONE),
     Variant("effects of units run free", unit_std=5.0),
     Variant("recordings' medians kept", median_part=0.0),
     Variant("recordings' medians taken away", median_part=1.0),
-    Variant("all recordings of a speaker together", by_speaker=True),
+    Variant("each recording by itself", alone=True),
     Variant("expected rate 0.02", expected=0.02),
     Variant("expected rate 0.15", expected=0.15),
 )
@@ -94,17 +94,16 @@ def judged(
     held_out: HeldOut,
     test: np.ndarray,
     units: UnitSequences,
-    speakers: Sequence[str | None],
     setup: Setup,
 ) -> np.ndarray:
     """P(mispronounced) of the test part by a variant; measures (n, M) of its units."""
     sequences, corrupted = held_out.sequences, held_out.corrupted
-    if variant.by_speaker:
-        sequences = by_speaker(sequences, held_out.speakers[0])
-        corrupted = by_speaker(corrupted, held_out.speakers[1])
-        units = by_speaker(units, speakers)
+    if variant.alone:
+        sequences, corrupted, units = (
+            replace(some, speaker=some.utterance) for some in (sequences, corrupted, units)
+        )
     config = setup.settings.judge.rates
-    for name in ("recording_std", "unit_std", "expected"):
+    for name in ("speaker_std", "unit_std", "expected"):
         if getattr(variant, name) is not None:
             config = replace(config, **{name: getattr(variant, name)})
     columns = list(variant.columns)
@@ -123,14 +122,6 @@ def judged(
     if not variant.chain:
         rates = replace(rates, within_word=0.0, across_words=0.0)
     return rates.correctness(units, evidence.log_ratio(test[:, columns], units)).mispronounced
-
-
-def by_speaker(sequences: UnitSequences, speakers: Sequence[str | None]) -> UnitSequences:
-    """All recordings of a speaker as one group; without names each is one of its own."""
-    keys = [index if name is None else name for index, name in enumerate(speakers)]
-    number = {key: index for index, key in enumerate(dict.fromkeys(keys))}
-    of_utterance = np.array([number[key] for key in keys])
-    return replace(sequences, group=of_utterance[sequences.utterance])
 
 
 def row(name: str, wrong: np.ndarray, positive: np.ndarray, scores: np.ndarray | None) -> list:
@@ -192,7 +183,6 @@ def main() -> int:
     )
     measures = measure(known, wrong, system.unit_models(aligner))
     sequences = sequences_of(known, table)
-    speakers = [cut.supervisions[0].speaker for cut in known]
     positive = reference.positive if scores is None else scores < args.threshold
     positive = positive[places]
     graded_scores = None if scores is None else scores[places]
@@ -209,7 +199,7 @@ def main() -> int:
     for name, column in (("GOP of the estimator", 1), ("GOP of the aligner", 3)):
         add(name, -np.expm1(-np.nan_to_num(measures[:, column])))
     for variant in VARIANTS:
-        values = judged(variant, held_out[variant.even], measures, sequences, speakers, setup)
+        values = judged(variant, held_out[variant.even], measures, sequences, setup)
         add(variant.name, values)
     headers = ["answer", "AP", "AUC", "PCC", "Brier skill", "% flagged", "hard F1"]
     print(

@@ -39,7 +39,8 @@ from mlvae.stage import Progress, StageReport, atomic_path, log, stage_folder
 
 STAGE = "localize"
 PARTS, RUN = "parts", "run.json"
-#: A chunk has at most so many utterances, and ends when it has so many seconds.
+#: A chunk has at most so many utterances, and ends when it has so many seconds; or half of that,
+#: where another speaker begins.
 CHUNK_UTTERANCES, CHUNK_SECONDS = 32, 600.0
 
 
@@ -169,15 +170,20 @@ def _identity(model: Path, found: Found, options: Options) -> str:
 
 
 def chunks(utterances: Iterable[Utterance]) -> Iterator[list[Utterance]]:
-    """Utterances in chunks of bounded length, always the same of the same utterances."""
+    """Utterances in chunks of bounded length, always the same of the same utterances.
+
+    Those of a speaker are judged together within a chunk. One therefore ends early rather than
+    between recordings of a speaker who has few of them.
+    """
     chunk: list[Utterance] = []
     seconds = 0.0
     for utterance in utterances:
-        chunk.append(utterance)
-        seconds += utterance.seconds
-        if len(chunk) >= CHUNK_UTTERANCES or seconds >= CHUNK_SECONDS:
+        full = max(len(chunk) / CHUNK_UTTERANCES, seconds / CHUNK_SECONDS)
+        if full >= 1 or (full >= 0.5 and utterance.speaker != chunk[-1].speaker):
             yield chunk
             chunk, seconds = [], 0.0
+        chunk.append(utterance)
+        seconds += utterance.seconds
     if chunk:
         yield chunk
 

@@ -556,10 +556,12 @@ def _manifest(path: Path, skip: Skip) -> Iterator[Utterance]:
         elif not _refused(name, taken, skip, place):
             content.pop("features", None)
             supervisions = content.get("supervisions")
+            speaker = None
             for supervision in supervisions if isinstance(supervisions, list) else ():
                 if isinstance(supervision, dict):
                     supervision.pop("alignment", None)
+                    speaker = speaker or supervision.get("speaker")
             duration = content.get("duration")
             seconds = float(duration) if isinstance(duration, (int, float)) else 0.0
             line = json.dumps(content, ensure_ascii=False)
-            yield Utterance(name, place=place, seconds=seconds, line=line)
+            yield Utterance(name, place=place, speaker=speaker, seconds=seconds, line=line)

@@ -94,7 +94,7 @@ class Judge:
     table: UnitTable
 
     def judge(self, cuts: Sequence[Cut], wrong: Mapping[str, torch.Tensor]) -> dict[str, Verdict]:
-        """Judge the units of cuts, each cut by itself.
+        """Judge the units of cuts, those of a speaker together; where nobody is named, each alone.
 
         Args:
             cuts: with features, canonical units and the tier ``fa``.
@@ -150,10 +150,11 @@ def load_judge(path: Path, models: Sequence[UnitModel], table: UnitTable) -> Jud
 
 
 def sequences_of(cuts: Sequence[Cut], table: UnitTable) -> UnitSequences:
-    """The canonical units of cuts, with their words."""
+    """The canonical units of cuts, with their words and who speaks."""
     return unit_sequences(
         [table.ids(canonical_units(cut), cut.id) for cut in cuts],
         [units_of_words(cut) for cut in cuts],
+        [cut.supervisions[0].speaker for cut in cuts],
     )
 
 
@@ -237,7 +238,6 @@ class HeldOut:
         corrupted_measures: float64 (m, M).
         corrupted: of these m units, as they are written.
         replaced: bool (m,), which of them are replaced.
-        speakers: by utterance of ``sequences`` and of ``corrupted`` who speaks.
     """
 
     measures: np.ndarray
@@ -245,7 +245,6 @@ class HeldOut:
     corrupted_measures: np.ndarray
     corrupted: UnitSequences
     replaced: np.ndarray
-    speakers: tuple[list[str | None], list[str | None]]
 
 
 def hold_out(
@@ -292,10 +291,7 @@ def hold_out(
     measures, sequences, known = measured(aligned)
     corrupted_measures, corrupted_sequences, rewritten = measured(corrupted)
     marks = np.array([mark for cut in rewritten for mark in replaced[cut.id]], dtype=bool)
-    speakers = [[cut.supervisions[0].speaker for cut in some] for some in (known, rewritten)]
-    return HeldOut(
-        measures, sequences, corrupted_measures, corrupted_sequences, marks, tuple(speakers)
-    )
+    return HeldOut(measures, sequences, corrupted_measures, corrupted_sequences, marks)
 
 
 def fit_judge(

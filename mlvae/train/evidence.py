@@ -101,7 +101,7 @@ class Evidence:
         centres, spreads = np.array(self.centres), np.array(self.spreads)
         mean = _mean_deviation(measures, sequences.unit, centres, spreads)
         return self.bias + self.weight * _centred(
-            mean, sequences.group, self.median, self.median_part
+            mean, sequences.utterance, self.median, self.median_part
         )
 
 
@@ -137,7 +137,7 @@ def fit_evidence(
     mean = _mean_deviation(measures, sequences.unit, centres, spreads)
     median = float(np.median(mean))
     z = _mean_deviation(corrupted_measures, corrupted.unit, centres, spreads)
-    z = _centred(z, corrupted.group, median, median_part)
+    z = _centred(z, corrupted.utterance, median, median_part)
     bias, weight, rate = fit_ratio(z, replaced, expected_rate)
     return Evidence(
         tuple(map(tuple, centres.tolist())),
@@ -216,10 +216,12 @@ def _mean_deviation(
     return np.nan_to_num((measures - centres.T[units]) / spreads).mean(1)
 
 
-def _centred(deviation: np.ndarray, groups: np.ndarray, median: float, part: float) -> np.ndarray:
-    """Deviations less the part of their group's median that is put down to the recording."""
-    order = np.argsort(groups, kind="stable")
-    bounds = np.flatnonzero(np.diff(groups[order], prepend=-1, append=-1))
+def _centred(
+    deviation: np.ndarray, utterances: np.ndarray, median: float, part: float
+) -> np.ndarray:
+    """Deviations less the part of their utterance's median that is put down to the recording."""
+    order = np.argsort(utterances, kind="stable")
+    bounds = np.flatnonzero(np.diff(utterances[order], prepend=-1, append=-1))
     centred = deviation.copy()
     for begin, end in zip(bounds[:-1], bounds[1:]):
         own = order[begin:end]

@@ -6,7 +6,7 @@ unit, a log-likelihood ratio, is therefore put together by a first-order Markov 
 correctness y_1, y_2, ... of an utterance's units, y_i = 1 being mispronounced or deleted::
 
     P(y_i = 1 | y_{i-1}) = sigmoid(eta_i + coupling_i y_{i-1})
-    eta_i = log-odds of the rate + effect of the unit + effect of the recording
+    eta_i = log-odds of the rate + effect of the unit + effect of the speaker
 
 where the coupling is one number within words and another one across words. Seen as an acceptor its
 states are junctions that remember whether the last unit was right.
@@ -22,9 +22,10 @@ Whatever is estimated from a system's own answers can feed on itself. Three thin
 
 The chain is fitted by expectation maximisation: the forward-backward algorithm gives P(y_i) and
 P(y_{i-1}, y_i), and penalised Newton steps the rest. Rate, couplings and effects of units are
-fitted to held-out recordings and kept; the effect of a recording is fitted to its own units, so
-that what is said of it does not depend on others. (Recordings of a speaker taken together are
-judged no better: ``benchmarks/judge.py``.)
+fitted to held-out recordings and kept; the effect of a speaker is fitted to the recordings that are
+judged together, whose number it outweighs little by little: of a single one it says hardly
+anything, of many it says how often this speaker errs. A recording of nobody who is named is judged
+by itself. (``benchmarks/judge.py`` compares.)
 """
 
 from __future__ import annotations
@@ -54,13 +55,13 @@ class RatesConfig(Settings):
         expected: rate of mispronounced units to begin with.
         strength: how many units that is worth beside those that the chain is fitted to.
         unit_std: standard deviation of the effects of units, in log-odds.
-        recording_std: the same of recordings.
+        speaker_std: the same of speakers.
     """
 
     expected: Rate = 0.05
     strength: Positive = 100.0
     unit_std: Positive = 0.2
-    recording_std: Positive = 0.5
+    speaker_std: Positive = 0.3
 
 
 @dataclass(frozen=True)
@@ -71,14 +72,13 @@ class UnitSequences:
         utterance: int64 (n,), which utterance each unit is of, not falling.
         word: int64 (n,), its word in the utterance; units of one word lie side by side.
         unit: int64 (n,), the canonical unit.
-        group: int64 (n,), from 0 on, units that share the effect of a recording: those of an
-            utterance, unless one knows better.
+        speaker: int64 (n,), from 0 on, who speaks.
     """
 
     utterance: np.ndarray
     word: np.ndarray
     unit: np.ndarray
-    group: np.ndarray
+    speaker: np.ndarray
 
     @property
     def first(self) -> np.ndarray:
@@ -92,13 +92,16 @@ class UnitSequences:
 
 
 def unit_sequences(
-    units: Sequence[Sequence[int]], words: Sequence[Sequence[int] | None]
+    units: Sequence[Sequence[int]],
+    words: Sequence[Sequence[int] | None],
+    speakers: Sequence[str | None],
 ) -> UnitSequences:
     """Sequences of some utterances.
 
     Args:
         units: canonical units of each utterance.
         words: the word of each of its units; None: each unit is a word of its own.
+        speakers: who speaks each of them; None: nobody who speaks another.
     """
     sizes = [len(one) for one in units]
     own_words = [range(n) if word is None else word for n, word in zip(sizes, words)]
@@ -106,8 +109,11 @@ def unit_sequences(
     def flat(parts: Sequence[Sequence[int]]) -> np.ndarray:
         return np.array([value for part in parts for value in part], dtype=np.int64)
 
+    keys = [index if name is None else name for index, name in enumerate(speakers)]
+    number = {key: index for index, key in enumerate(dict.fromkeys(keys))}
     utterance = np.repeat(np.arange(len(sizes)), sizes)
-    return UnitSequences(utterance, flat(own_words), flat(units), utterance)
+    speaker = np.repeat(np.array([number[key] for key in keys], dtype=np.int64), sizes)
+    return UnitSequences(utterance, flat(own_words), flat(units), speaker)
 
 
 @dataclass(frozen=True)
@@ -133,7 +139,7 @@ class Rates:
 
     Attributes:
         config: the prior.
-        log_odds: of the rate of a unit and recording without effects, after a unit that is right.
+        log_odds: of the rate of a unit and speaker without effects, after a unit that is right.
         within_word: coupling of units of one word, at least 0.
         across_words: of others, at least 0.
         of_units: effects of the N units, log-odds.
@@ -158,7 +164,7 @@ class Rates:
         return cls(**{**content, "config": config, "of_units": tuple(content["of_units"])})
 
     def correctness(self, sequences: UnitSequences, log_ratio: np.ndarray) -> Correctness:
-        """What the chain says of some units, after the effects of their recordings are fitted.
+        """What the chain says of some units, after the effects of their speakers are fitted.
 
         Args:
             sequences: n units.
@@ -166,7 +172,7 @@ class Rates:
         """
         state = _State.of(self, sequences)
         for _ in range(APPLY_ROUNDS):
-            state.update_groups(state.expect(log_ratio))
+            state.update_speakers(state.expect(log_ratio))
         return state.expect(log_ratio).result()
 
 
@@ -186,7 +192,7 @@ def fit_rates(
     state = _State.of(start, sequences)
     for _ in range(FIT_ROUNDS):
         expected = state.expect(log_ratio)
-        state.update_groups(expected)
+        state.update_speakers(expected)
         state.update_units(expected)
         state.update_rate(expected)
         state.update_couplings(expected)
@@ -277,14 +283,14 @@ class _State:
         state.log_odds = rates.log_odds
         state.couplings = np.array([rates.across_words, rates.within_word])
         state.of_units = np.array(rates.of_units)
-        groups = int(sequences.group.max()) + 1 if len(sequences.group) else 0
-        state.of_groups = np.zeros(groups)
+        speakers = int(sequences.speaker.max()) + 1 if len(sequences.speaker) else 0
+        state.of_speakers = np.zeros(speakers)
         return state
 
     def base(self) -> np.ndarray:
         """Log-odds of each unit after one that is right, (n,)."""
         of_units = self.of_units[self.sequences.unit]
-        return self.log_odds + of_units + self.of_groups[self.sequences.group]
+        return self.log_odds + of_units + self.of_speakers[self.sequences.speaker]
 
     def coupling(self) -> np.ndarray:
         return np.where(self.first, 0.0, self.couplings[self.within.astype(np.int64)])
@@ -311,9 +317,9 @@ class _State:
         down = np.bincount(of, curvature, len(effects)) + 1 / std**2
         return effects + np.clip(up / down, -LARGEST_STEP, LARGEST_STEP)
 
-    def update_groups(self, expected: _Expected) -> None:
-        of = self.sequences.group
-        self.of_groups = self._effects(expected, self.of_groups, of, self.config.recording_std)
+    def update_speakers(self, expected: _Expected) -> None:
+        of = self.sequences.speaker
+        self.of_speakers = self._effects(expected, self.of_speakers, of, self.config.speaker_std)
 
     def update_units(self, expected: _Expected) -> None:
         of = self.sequences.unit

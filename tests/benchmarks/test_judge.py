@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks.judge import VARIANTS, by_speaker, judged, row
+from benchmarks.judge import VARIANTS, judged, row
 from mlvae.systems.judge import HeldOut, JudgeConfig
 from mlvae.train.rates import unit_sequences
 
@@ -18,13 +18,13 @@ def sequences_of(seed: int, utterances: int = 60, length: int = 12):
     units = np.random.default_rng(seed).integers(0, NUM_UNITS, (utterances, length)).tolist()
     words = [[place // 3 for place in range(length)]] * utterances
     speakers = [f"s{index % 6}" for index in range(utterances)]
-    return unit_sequences(units, words), speakers
+    return unit_sequences(units, words, speakers)
 
 
 @pytest.fixture(scope="module")
 def made():
     random = np.random.default_rng(0)
-    (clean, speakers), (corrupted, others), (test, testers) = map(sequences_of, (1, 2, 3))
+    clean, corrupted, test = map(sequences_of, (1, 2, 3))
     replaced = random.random(len(corrupted.unit)) < 0.1
     wrong = random.random(len(test.unit)) < 0.1
     size = len(test.unit), 5
@@ -34,23 +34,16 @@ def made():
         random.normal(2.5 * replaced[:, None], size=size),
         corrupted,
         replaced,
-        (speakers, others),
     )
     setup = SimpleNamespace(settings=SimpleNamespace(judge=JudgeConfig()), table=range(NUM_UNITS))
-    return held_out, random.normal(2.5 * wrong[:, None], size=size), test, testers, setup, wrong
+    return held_out, random.normal(2.5 * wrong[:, None], size=size), test, setup, wrong
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda one: one.name)
 def test_every_variant_finds_what_is_wrong(made, variant):
-    held_out, measures, test, testers, setup, wrong = made
-    found = judged(variant, held_out, measures, test, testers, setup)
+    held_out, measures, test, setup, wrong = made
+    found = judged(variant, held_out, measures, test, setup)
     assert found.shape == wrong.shape and 0 <= found.min() <= found.max() <= 1
     name, precision, area, correlation, skill, _, hard = row(variant.name, found, wrong, None)
     assert name == variant.name and correlation is None
     assert precision > 0.6 and area > 0.9 and skill > 0 and hard > 0.2
-
-
-def test_recordings_of_a_speaker_are_one_group():
-    sequences, _ = sequences_of(1, utterances=4, length=2)
-    grouped = by_speaker(sequences, ["a", None, "a", "b"])
-    assert grouped.group.tolist() == [0, 0, 1, 1, 0, 0, 2, 2]

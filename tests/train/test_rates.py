@@ -24,7 +24,7 @@ def simulated(seed: int = 0, utterances: int = 400, length: int = 20):
     """Utterances of 20 speakers who err at different rates, errors side by side in words of 4."""
     random = np.random.default_rng(seed)
     of_speaker = random.normal(0, 1, 20)
-    wrong, names = [], np.arange(utterances) % 20
+    wrong = []
     for index in range(utterances):
         own: list[int] = []
         for place in range(length):
@@ -37,14 +37,14 @@ def simulated(seed: int = 0, utterances: int = 400, length: int = 20):
     positive = np.array(wrong, dtype=bool)
     # Two normal distributions, whose log-likelihood ratio is linear.
     heard = random.normal(1.2 * positive, 1.0)
-    sequences = unit_sequences(units, words)
-    return replace(sequences, group=names[sequences.utterance]), positive, 1.2 * heard - 0.72
+    names = [f"speaker {index % 20}" for index in range(utterances)]
+    return unit_sequences(units, words, names), positive, 1.2 * heard - 0.72
 
 
 def test_posteriors_are_those_of_all_sequences():
-    sequences = unit_sequences([[0, 1, 2, 3], [4, 0]], [[0, 0, 1, 1], None])
+    sequences = unit_sequences([[0, 1, 2, 3], [4, 0]], [[0, 0, 1, 1], None], [None, None])
     ratio = np.array([0.5, -1.0, 2.0, 0.3, -0.4, 1.5])
-    config = RatesConfig(recording_std=1e-3)  # recordings play no part
+    config = RatesConfig(speaker_std=1e-3)  # speakers play no part
     rates = Rates(config, -1.0, 1.5, 0.7, (0.1, -0.2, 0.3, 0.0, 0.2), 0.1)
     found = rates.correctness(sequences, ratio)
     likelihood = 0.0
@@ -66,9 +66,9 @@ def test_posteriors_are_those_of_all_sequences():
 
 
 def test_the_product_of_what_stays_right_is_the_probability_that_all_is_right():
-    sequences = unit_sequences([[0, 1, 2]], [[0, 0, 0]])
+    sequences = unit_sequences([[0, 1, 2]], [[0, 0, 0]], [None])
     ratio = np.array([1.0, -0.5, 0.8])
-    rates = Rates(RatesConfig(recording_std=1e-3), -1.0, 1.5, 0.0, (0.0,) * NUM_UNITS, 0.1)
+    rates = Rates(RatesConfig(speaker_std=1e-3), -1.0, 1.5, 0.0, (0.0,) * NUM_UNITS, 0.1)
     weights = {}
     for states in itertools.product([0, 1], repeat=3):
         odds = [-1.0 + 1.5 * (place > 0 and states[place - 1]) for place in range(3)]
@@ -110,17 +110,15 @@ def test_a_stronger_prior_holds_the_rate():
     assert means[0] > means[1] > means[2]
 
 
-def test_the_order_of_utterances_does_not_matter_and_groups_are_apart():
+def test_the_order_of_utterances_does_not_matter_and_speakers_are_apart():
     units, words = [[0, 1], [2, 3, 4], [1]], [[0, 0], [0, 1, 1], [0]]
-    names = [0, 1, 0]
+    names = ["a", None, "a"]
     ratio = [[3.0, 2.0], [-1.0, 0.5, 1.0], [0.2]]
     rates = Rates(RatesConfig(), -2.0, 1.0, 0.5, (0.0,) * NUM_UNITS, 0.1)
 
     def found(order):
         picked = [[values[i] for i in order] for values in (units, words, names, ratio)]
-        sequences = unit_sequences(*picked[:2])
-        group = np.unique(picked[2], return_inverse=True)[1].reshape(-1)
-        sequences = replace(sequences, group=group[sequences.utterance])
+        sequences = unit_sequences(*picked[:3])
         flat = np.array([value for own in picked[3] for value in own])
         sizes = np.cumsum([len(own) for own in picked[3]])[:-1]
         return dict(zip(order, np.split(rates.correctness(sequences, flat).mispronounced, sizes)))
@@ -128,9 +126,9 @@ def test_the_order_of_utterances_does_not_matter_and_groups_are_apart():
     one, other, without = found([0, 1, 2]), found([1, 2, 0]), found([0, 2])
     for index in range(3):
         assert one[index] == pytest.approx(other[index], abs=1e-12)
-    for index in (0, 2):  # what is in another group plays no part
+    for index in (0, 2):  # what others say plays no part
         assert one[index] == pytest.approx(without[index], abs=1e-12)
-    assert found([2])[2] < one[2]  # the other recording made an error likelier
+    assert found([2])[2] < one[2]  # the speaker's other recording made an error likelier
 
 
 def test_json_gives_the_same_back():
@@ -141,7 +139,7 @@ def test_json_gives_the_same_back():
 
 
 def test_no_utterance_is_no_error():
-    sequences = unit_sequences([], [])
+    sequences = unit_sequences([], [], [])
     rates = fit_rates(sequences, np.zeros(0), NUM_UNITS, RatesConfig())
     assert rates.mean == RatesConfig().expected
     assert len(rates.correctness(sequences, np.zeros(0)).mispronounced) == 0
