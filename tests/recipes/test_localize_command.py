@@ -22,6 +22,7 @@ from benchmarks import localize as benchmark
 from mlvae import cli, localization
 from mlvae.data.dataset import load_cuts
 from mlvae.data.manifests import write_manifest
+from mlvae.data.recordings import Utterance
 from mlvae.made import RECORD
 from tests.data.conftest import ROOT
 from tests.formats import PAGE, check_folder, check_records, read_page
@@ -245,27 +246,41 @@ def test_what_is_broken_is_named_and_the_rest_goes_on(recordings, cuts, run, tmp
     assert os.listdir(tmp_path / "out" / "textgrids") == []
 
 
+def test_a_chunk_ends_rather_between_speakers_and_never_is_too_large():
+    speakers = ["a"] * 20 + ["b"] * 5 + ["c"] * 70 + [None] * 3
+    utterances = [Utterance(str(number), speaker=name) for number, name in enumerate(speakers)]
+    found = list(localization.chunks(utterances))
+    assert [utterance for chunk in found for utterance in chunk] == utterances
+    assert [len(chunk) for chunk in found] == [20, 32, 32, 14]
+    long = [Utterance(str(number), speaker="a", seconds=400.0) for number in range(4)]
+    assert [len(chunk) for chunk in localization.chunks(long)] == [2, 2]
+
+
 def test_a_killed_run_goes_on_and_gives_the_same(recordings, run, tmp_path, monkeypatch):
     monkeypatch.setattr(localization, "CHUNK_UTTERANCES", 2)
     (recordings / "torn.wav").write_bytes(b"RIFF")
     (recordings / "torn.txt").write_text("one")
     everything = ("--format", "textgrid,ctm,json,csv,cuts")
-    assert run(recordings, "whole", *everything) == 1
-    work, done = localization._Work.__call__, []
+    work, done, at = localization._Work.__call__, [], 1000
 
     def killed(self, chunk):
-        if len(done) == 3:
+        if len(done) == at:
             raise KeyboardInterrupt
         done.append([utterance.id for utterance in chunk])
         return work(self, chunk)
 
     monkeypatch.setattr(localization._Work, "__call__", killed)
+    assert run(recordings, "whole", *everything) == 1
+    total, at = len(done), 3
+    assert total > 4
+    done.clear()
     with pytest.raises(KeyboardInterrupt):
         run(recordings, "out", *everything)
     assert not (tmp_path / "out" / "units.csv").exists()
     done.clear()
+    at = total
     assert run(recordings, "out", *everything) == 1
-    assert len(done) == 2  # of five
+    assert len(done) == total - 3
     assert content(tmp_path / "out") == content(tmp_path / "whole")
     assert not (tmp_path / "out" / "parts").exists()
 
@@ -283,11 +298,11 @@ def test_files_of_other_formats_are_of_this_run_or_gone(recordings, run, tmp_pat
 
 def test_parts_of_other_recordings_are_not_gone_on_from(recordings, cuts, run, monkeypatch):
     monkeypatch.setattr(localization, "CHUNK_UTTERANCES", 2)
-    work, done = localization._Work.__call__, []
+    work, done, at = localization._Work.__call__, [], 3
 
     def killed(self, chunk):
         done.append(chunk)
-        if len(done) == 3:
+        if len(done) == at:
             raise KeyboardInterrupt
         return work(self, chunk)
 
@@ -295,8 +310,10 @@ def test_parts_of_other_recordings_are_not_gone_on_from(recordings, cuts, run, m
     with pytest.raises(KeyboardInterrupt):
         run(recordings)
     (recordings / "ann" / "r1.txt").write_text("nine nine")
+    done.clear()
+    at = 1000
     assert run(recordings) == 0
-    assert len(done) == 3 + 5
+    assert sum(map(len, done)) == 9  # nothing of the former text is kept
 
 
 def test_several_processes_give_the_same(recordings, run, tmp_path, monkeypatch):
