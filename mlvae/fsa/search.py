@@ -717,7 +717,7 @@ def stretches(
     rows = np.diff(splits)
     sizes = states * rows
     total = int(sizes[positions].sum())
-    wanted = math.inf if size is None else total / math.ceil(total / size)
+    wanted = math.inf if size is None or not positions else total / math.ceil(total / size)
     columns = emissions.layout.num_columns + 1
     cells_of, end = (arcs * rows).tolist(), splits[1:].tolist()
     sizes, states, rows = sizes.tolist(), states.tolist(), rows.tolist()
