@@ -142,7 +142,7 @@ class ForwardBackward:
         table = np.zeros((max(map(len, scores)), len(used)))
         for index, (begin, end) in enumerate(zip(bounds[:-1], bounds[1:])):
             own = scores[index][:, used[begin:end] - index * width].astype(np.float64)
-            most = own.max(axis=1, keepdims=True)
+            most = own.max(axis=1, keepdims=True, initial=-np.inf)
             np.exp(own - np.where(most > -np.inf, most, 0.0), out=table[: len(own), begin:end])
         self._owner = used // width
         return table, column
