@@ -118,7 +118,9 @@ def localize(
 
     def decide(some: Sequence[Cut], units: Mapping, log_probs: Mapping) -> dict[str, Sequence]:
         wrong = {cut.id: _wrong(cut, units[cut.id], table)[0] for cut in some}
+        judge.estimator.known.update(log_probs)
         found = judge.judge(some, wrong)
+        judge.estimator.known.clear()
         verdicts.update(found)
         return {cut.id: _decisions(cut, found[cut.id], table) for cut in some}
 
