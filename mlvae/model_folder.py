@@ -34,7 +34,7 @@ from mlvae.config import CONFIG, RecipeConfig, load_config, write_config
 from mlvae.data.audio import wav_bytes
 from mlvae.data.bpe import with_tokens
 from mlvae.data.checks import check_cut, check_unit
-from mlvae.data.dataset import FRAME_SHIFT, NETWORK_FRAMES, UnitDataset, load_cuts
+from mlvae.data.dataset import FRAME_SHIFT, UnitDataset, load_cuts
 from mlvae.data.features import fbank_extractor, with_features
 from mlvae.data.lexicon import PHONES, Lexicon, Pronunciation, read_lexicon, read_words
 from mlvae.data.manifests import check_sources, recording_cut, write_json
@@ -519,18 +519,12 @@ def _load(folder: Path, about: dict[str, Any], device: torch.device, lexicon: Pa
         )
     numbers = sum(tensors_in(folder / file) for file in about["files"] if file.endswith("tensors"))
     blank = CutSet.from_cuts([_blank_cut(extractor)])
-    setup = Setup(
-        name,
-        config,
-        UnitDataset(table, deltas=config.deltas),
-        device,
-        about["seed"],
-        folder / name,
-    )
+    dataset = UnitDataset(table, deltas=config.deltas)
     with _random_numbers_kept(), _Budget(folder / CONFIG, 4 * numbers + 2**20):
         num_features = extractor.feature_dim(about["sampling_rate"])
         aligner = Aligner(num_features, len(table), config.silence, config.align, device)
         aligner.load(folder / ALIGNER)
+        setup = Setup(name, config, dataset, device, about["seed"], folder / name, aligner)
         system = KINDS[about["kind"]].load(setup, blank)
     if system is None:
         raise ValueError(f"{folder} holds no trained system")
@@ -757,7 +751,7 @@ class Model:
         """Align and localise cuts; also the ids of those without an answer, with reasons."""
         answers: list[Answer] = []
         skipped: dict[str, str] = {}
-        with denormals_flushed(), warnings.catch_warnings():
+        with denormals_flushed(), self.aligner.keeping(), warnings.catch_warnings():
             # A recording that is longer than a batch is a batch of its own.
             warnings.filterwarnings("ignore", message="The first cut drawn in batch collection")
             features = UnitDataset(self.table)
@@ -788,7 +782,8 @@ def scores_of(cut: MonoCut, dataset: UnitDataset, aligner: Aligner) -> tuple[flo
         dataset: gives features, without deltas.
         aligner: that made the tier.
     """
-    best = _best_states(dataset.features(cut), aligner)
+    ratio = aligner.log_posteriors(cut, dataset) - aligner.model.log_prior.cpu()
+    best = ratio[:, : aligner.compiler.layout.num_states].amax(1)
     stay, start = math.log(1 - CONSTANT_BOUNDARY_RATE), math.log(CONSTANT_BOUNDARY_RATE)
     forced = loop = 0.0
     frames = 0
@@ -801,17 +796,3 @@ def scores_of(cut: MonoCut, dataset: UnitDataset, aligner: Aligner) -> tuple[flo
         loop += float(best[first:last].sum())
         frames += length
     return round(forced / frames, 4), round(loop / frames, 4)
-
-
-def _best_states(features: torch.Tensor, aligner: Aligner) -> torch.Tensor:
-    """Log posterior minus log prior of the best state of any unit, float32 (T,)."""
-    model, context = aligner.model.eval(), aligner.config.model.context
-    states = aligner.compiler.layout.num_states
-    found = []
-    with torch.no_grad():
-        for begin in range(0, len(features), NETWORK_FRAMES):
-            end, first = begin + NETWORK_FRAMES, max(begin - context, 0)
-            seen = features[first : end + context].unsqueeze(0).to(aligner.device)
-            scores = model(seen)[0, begin - first : end - first] - model.log_prior
-            found.append(scores[:, :states].amax(1).cpu())
-    return torch.cat(found)

@@ -16,15 +16,22 @@ import torch
 
 from .checks import checked_beam, checked_bool, checked_integers, listed, shown
 from .emissions import Emissions
-from .layout import ARC_ATTRIBUTES, DELETED_ATTRIBUTES
+from .forward_backward import ForwardBackward
+from .k2_private import index_arcs
+from .layout import DELETED_ATTRIBUTES
 from .search import (
     POSTERIOR_BEAM,
     arc_row_splits,
     lattices,
     long_enough,
+    num_arcs_and_states,
     prepared,
     slot_tables,
+    stretches,
 )
+
+#: What sums are made of at once, in states x (frames + 1), of 8 bytes each.
+TOGETHER = 2_000_000
 
 
 @dataclass
@@ -70,8 +77,9 @@ def posteriors(
         emissions: as in :func:`best_path`.
         frames: whether frame-level posteriors are wanted too.
         output_beam: paths whose best completion is worse than the best path by more than this
-            natural-log score, above 0, are left out. Where rounding empties the lattice of an
-            utterance, it is searched again with a wider one.
+            natural-log score, above 0, may be left out. Where rounding empties the lattice of an
+            utterance, it is searched again with a wider one. On CPU all paths count, unless frames
+            are wanted: there, sums need no lattice; see :mod:`.forward_backward`.
 
     Returns:
         One :class:`UnitPosteriors` an utterance, in the caller's order.
@@ -81,22 +89,15 @@ def posteriors(
     """
     beam, frames = checked_beam(output_beam), checked_bool(frames, "frames")
     graphs, bare, short = prepared(graphs, emissions)
-    lattice_arcs = arc_posteriors(bare, emissions, short, beam)
-    attribute = {name: getattr(graphs, name).cpu().long() for name in ARC_ATTRIBUTES}
-    results = []
-    for index, (arcs, (unit, word)) in enumerate(zip(lattice_arcs, slot_tables(graphs))):
-        if index in short:
-            unit, word = unit[:0], word[:0]
-        results.append(
-            _unit_posteriors(
-                unit,
-                word,
-                attribute,
-                arcs,
-                emissions.layout.num_units,
-                int(emissions.num_frames[index]) if frames else None,
-            )
-        )
+    if frames or bare.device.type != "cpu":
+        arcs = arc_posteriors(bare, emissions, short, beam)
+    else:
+        arcs = _taken(graphs, bare, emissions, short, beam)
+    results = _unit_posteriors(graphs, arcs, short, emissions.layout.num_units)
+    if frames:
+        where, wrong = (getattr(graphs, n).cpu().long() for n in ("unit_pos", "is_mispronounced"))
+        for index, (result, mine) in enumerate(zip(results, arcs)):
+            _add_frames(result, where, wrong, mine, int(emissions.num_frames[index]))
     return results
 
 
@@ -186,29 +187,29 @@ def expected_boundaries(
 
 
 @dataclass
-class LatticeArcs:
-    """Arcs of one utterance's lattice, on CPU.
+class TakenArcs:
+    """Arcs of the graphs that the paths of one utterance take, on CPU.
 
     Attributes:
-        graph_arc: int64 (n,), the arc of the graphs behind each.
-        frame: int32 (n,).
-        posterior: float64 (n,), P(a path has the arc).
+        graph_arc: int64 (n,), which arcs; one comes once a frame, or once for all.
+        posterior: float64 (n,), P(a path takes the arc then), or the sum over frames.
+        frame: int32 (n,); None: for all frames.
     """
 
     graph_arc: torch.Tensor
-    frame: torch.Tensor
     posterior: torch.Tensor
+    frame: torch.Tensor | None = None
 
 
 def arc_posteriors(
     bare: k2.Fsa, emissions: Emissions, short: Set[int], beam: float
-) -> list[LatticeArcs]:
-    """Posteriors of the arcs of each utterance's lattice, in the caller's order.
+) -> list[TakenArcs]:
+    """Posteriors of the arcs of each utterance's lattice by frame, in the caller's order.
 
     An utterance that is too ``short``, or to which only paths of score -inf are left, has no arcs.
     """
     none = torch.empty(0, dtype=torch.int64)
-    results = [LatticeArcs(none, none.int(), none.double())] * len(emissions.order)
+    results = [TakenArcs(none, none.double(), none.int())] * len(emissions.order)
     order = emissions.order.tolist()
     with torch.no_grad():
         positions = long_enough(emissions, short)
@@ -219,55 +220,108 @@ def arc_posteriors(
             del lattice
             for position, begin, end in zip(some, splits[:-1], splits[1:]):
                 mine = slice(begin, end)
-                results[order[position]] = LatticeArcs(graph_arc[mine], frame[mine], weight[mine])
+                results[order[position]] = TakenArcs(graph_arc[mine], weight[mine], frame[mine])
     return results
 
 
+def _taken(
+    graphs: k2.Fsa, bare: k2.Fsa, emissions: Emissions, short: Set[int], beam: float
+) -> list[TakenArcs]:
+    """The arcs of each utterance that enter or delete units, in the caller's order; on CPU.
+
+    Arguments and what is left without arcs as in :func:`arc_posteriors`.
+    """
+    none = torch.empty(0, dtype=torch.int64)
+    results = [TakenArcs(none, none.double())] * len(emissions.order)
+    order = emissions.order.tolist()
+    beyond: list[int] = []
+    for some in stretches(bare, emissions, long_enough(emissions, short), TOGETHER):
+        arcs, which = index_arcs(bare.arcs, torch.tensor(some, dtype=torch.int32))
+        graph_arc = bare.graph_arc[which.long()].long()
+        chosen = _enters_or_deletes(graphs, graph_arc)
+        num_arcs, num_states = (sizes[some] for sizes in num_arcs_and_states(bare))
+        algorithm = ForwardBackward(arcs.values().numpy(), num_arcs, num_states)
+        scores = [emissions.rows(position) for position in some]
+        found, known = algorithm.occupancies(scores, chosen.numpy())
+        posterior, ends = torch.from_numpy(found), np.cumsum(num_arcs).tolist()
+        for position, begin, end in zip(some, [0, *ends], ends):
+            mine = chosen[begin:end].nonzero().flatten() + begin
+            results[order[position]] = TakenArcs(graph_arc[mine], posterior[mine])
+        beyond += [order[position] for position, is_known in zip(some, known) if not is_known]
+    if beyond:
+        others = set(range(len(order))) - set(beyond)
+        every = arc_posteriors(bare, emissions, others, beam)
+        for index in beyond:
+            results[index] = every[index]
+    return results
+
+
+def _enters_or_deletes(graphs: k2.Fsa, graph_arc: torch.Tensor) -> torch.Tensor:
+    """Which arcs enter a slot or delete units, bool; each path does it once for every slot."""
+    some = (graphs.is_start != 0) | (graphs.num_deleted != 0)
+    return some.cpu()[graph_arc]
+
+
 def _unit_posteriors(
-    unit: torch.Tensor,
-    word: torch.Tensor,
-    attribute: dict[str, torch.Tensor],
-    arcs: LatticeArcs,
-    num_units: int,
-    num_frames: int | None,
-) -> UnitPosteriors:
-    """Sum arc posteriors of one utterance by slot and, where wanted, by frame."""
-    num_slots = len(unit)
-    graph_arc, weight, frame = arcs.graph_arc, arcs.posterior, arcs.frame
+    graphs: k2.Fsa, every: Sequence[TakenArcs], short: Set[int], num_units: int
+) -> list[UnitPosteriors]:
+    """Sum posteriors of arcs by slot; those that are too ``short`` have no slots."""
+    here = torch.cat([arcs.graph_arc for arcs in every])
+    some = _enters_or_deletes(graphs, here)  # a small part of a lattice
+    here, entering = here[some], torch.cat([arcs.posterior for arcs in every])[some].numpy()
+    tables = slot_tables(graphs)
+    sizes = [len(unit) for unit, _ in tables]
+    num_slots = sum(sizes)
+    first = np.cumsum(sizes) - sizes
+    utterance = np.repeat(np.arange(len(every)), [len(arcs.graph_arc) for arcs in every])
+    offset = first[utterance[some.numpy()]]
 
-    def total(slot, weight):
+    def of_arcs(name: str) -> np.ndarray:
+        return getattr(graphs, name).cpu()[here].numpy()
+
+    def total(slot: np.ndarray, weight: np.ndarray) -> np.ndarray:
         kept = slot >= 0
-        zeros = torch.zeros(num_slots, dtype=torch.float64)
-        return zeros.index_add(0, slot[kept], weight[kept])
+        return np.bincount((slot + offset)[kept], weight[kept], num_slots).astype(np.float64)
 
-    # Each path enters a slot once, through one start arc, or deletes it on one arc. These are a
-    # small part of a lattice.
-    some = ((attribute["is_start"] != 0) | (attribute["num_deleted"] != 0))[graph_arc]
-    here, entering = graph_arc[some], weight[some]
-    slot, perceived = attribute["unit_pos"][here], attribute["perceived"][here]
-    deleted = sum(total(attribute[name][here], entering) for name in DELETED_ATTRIBUTES)
+    slot, perceived = of_arcs("unit_pos"), of_arcs("perceived")
+    deleted = sum(total(of_arcs(name), entering) for name in DELETED_ATTRIBUTES)
     known = (slot >= 0) & (perceived >= 0)
-    by_unit = torch.zeros(num_slots * num_units, dtype=torch.float64)
-    by_unit.index_add_(0, slot[known] * num_units + perceived[known], entering[known])
-    result = UnitPosteriors(
-        unit=unit,
-        word=word,
-        used=total(slot, entering) + deleted,
-        mispronounced=total(slot, entering * attribute["is_mispronounced"][here]),
-        deleted=deleted,
-        perceived=by_unit.view(num_slots, num_units),
-    )
-    if num_frames is not None:
-        # Column 0 takes the arcs of no slot, and the last row final arcs.
-        height, width = num_frames + 1, num_slots + 1
-        frame = frame.long()
-        cell = (attribute["unit_pos"][graph_arc] + 1).add_(frame, alpha=width)
-        cells = torch.zeros(height * width, dtype=torch.float64).index_add_(0, cell, weight)
-        result.occupancy = cells.view(height, width)[:-1, 1:].contiguous()
-        weight = weight * attribute["is_mispronounced"][graph_arc]
-        by_frame = torch.zeros(height, dtype=torch.float64).index_add_(0, frame, weight)
-        result.frame_mispronounced = by_frame[:-1]
-    return result
+    cell = (slot + offset)[known] * num_units + perceived[known]
+    by_unit = np.bincount(cell, entering[known], num_slots * num_units).astype(np.float64)
+    columns = {
+        "used": total(slot, entering) + deleted,
+        "mispronounced": total(slot, entering * of_arcs("is_mispronounced")),
+        "deleted": deleted,
+        "perceived": by_unit.reshape(num_slots, num_units),
+    }
+    parts = {name: torch.from_numpy(values).split(sizes) for name, values in columns.items()}
+    results = []
+    for index, (unit, word) in enumerate(tables):
+        found = {"unit": unit, "word": word}
+        found.update((name, values[index]) for name, values in parts.items())
+        if index in short:
+            found = {name: values[:0] for name, values in found.items()}
+        results.append(UnitPosteriors(**found))
+    return results
+
+
+def _add_frames(
+    result: UnitPosteriors,
+    unit_pos: torch.Tensor,
+    wrong: torch.Tensor,
+    arcs: TakenArcs,
+    num_frames: int,
+) -> None:
+    """Sum posteriors of the arcs of a lattice by frame; the graphs' attributes are int64."""
+    # Column 0 takes the arcs of no slot, and the last row final arcs.
+    height, width = num_frames + 1, len(result.unit) + 1
+    frame = arcs.frame.long()
+    cell = (unit_pos[arcs.graph_arc] + 1).add_(frame, alpha=width)
+    cells = torch.zeros(height * width, dtype=torch.float64).index_add_(0, cell, arcs.posterior)
+    result.occupancy = cells.view(height, width)[:-1, 1:].contiguous()
+    weight = arcs.posterior * wrong[arcs.graph_arc]
+    by_frame = torch.zeros(height, dtype=torch.float64).index_add_(0, frame, weight)
+    result.frame_mispronounced = by_frame[:-1]
 
 
 def _of_lattice(lattice: k2.Fsa, broken: torch.Tensor, num_words: int) -> torch.Tensor:

@@ -34,7 +34,7 @@ from .checks import (
     shown,
 )
 from .emissions import Emissions
-from .k2_private import RaggedArc, index_arcs, intersect_dense
+from .k2_private import RaggedArc, index_arcs, intersect_dense, ragged_arcs
 from .layout import ARC_ATTRIBUTES, DELETED_ATTRIBUTES
 from .spans import PathArcs, UnitSpan, spans_of_paths
 
@@ -361,7 +361,8 @@ def prepared(graphs: k2.Fsa, emissions: Emissions) -> tuple[k2.Fsa, k2.Fsa, set[
     """Check that graphs fit, and set up a search.
 
     The copy to search with carries one attribute, ``graph_arc``, instead of all: lattices have
-    hundreds of arcs for each of the graph's, and every attribute is copied onto them.
+    hundreds of arcs for each of the graph's, and every attribute is copied onto them. Arcs that no
+    path takes are not in it: those of score -inf, and what only they lead to.
 
     Returns:
         The graphs on the device of the emissions; a copy in the order of the emissions; and the
@@ -371,14 +372,64 @@ def prepared(graphs: k2.Fsa, emissions: Emissions) -> tuple[k2.Fsa, k2.Fsa, set[
     device = emissions.device
     if graphs.device != device:
         graphs = graphs.to(device)
-    bare = k2.Fsa(graphs.arcs)
     if graphs.scores.requires_grad:
+        bare = k2.Fsa(graphs.arcs)
         bare.scores = graphs.scores
-    bare.graph_arc = torch.arange(graphs.num_arcs, dtype=torch.int32, device=device)
+        bare.graph_arc = torch.arange(graphs.num_arcs, dtype=torch.int32, device=device)
+    else:
+        arcs, graph_arc = without_dead_ends(graphs.arcs)
+        bare = k2.Fsa(arcs)
+        bare.graph_arc = graph_arc
     order = emissions.order
     if not torch.equal(order, torch.arange(len(order))):
         bare = k2.index_fsa(bare, order.to(device, torch.int32))
     return graphs, bare, short_ones(graphs, emissions)
+
+
+def without_dead_ends(arcs: RaggedArc) -> tuple[RaggedArc, torch.Tensor]:
+    """Leave out arcs of score -inf, and states and arcs that only they lead to.
+
+    Start and final states stay, also where no path is left.
+
+    Args:
+        arcs: of an FsaVec, on any device.
+
+    Returns:
+        Arcs, and int32, which of those before each is.
+    """
+    values = arcs.values()
+    alive = (values[:, 3].contiguous().view(torch.float32) > -math.inf).cpu().numpy()
+    if alive.all():
+        return arcs, torch.arange(len(alive), dtype=torch.int32, device=values.device)
+    state_splits, arc_splits = (arcs.shape().row_splits(axis).cpu().numpy() for axis in (1, 2))
+    num_states = np.diff(state_splits)
+    source = np.repeat(np.arange(len(arc_splits) - 1), np.diff(arc_splits))
+    first = np.repeat(state_splits[:-1], num_states)  # of the acceptor of each state
+    old = values.cpu().numpy()
+    target = old[:, 1] + first[source]
+    reached = np.zeros(len(first), dtype=bool)
+    while True:
+        reached[:] = False
+        reached[target[alive & (target != source)]] = True
+        reached[state_splits[:-1][num_states > 0]] = True
+        if not (alive & ~reached[source]).any():
+            break
+        alive &= reached[source]
+    reached[state_splits[1:][num_states > 0] - 1] = True
+    number = np.append(0, np.cumsum(reached))
+    which = np.flatnonzero(alive)
+    source, target = source[which], target[which]
+    new = np.stack(
+        [
+            number[source] - number[first[source]],
+            number[target] - number[first[target]],
+            *old[which, 2:].T,
+        ],
+        axis=1,
+    )
+    sizes = np.bincount(number[source], minlength=number[-1])
+    found = ragged_arcs(number[state_splits], np.append(0, np.cumsum(sizes)), new, values.device)
+    return found, torch.from_numpy(which.astype(np.int32)).to(values.device)
 
 
 @dataclass
@@ -717,7 +768,7 @@ def stretches(
     rows = np.diff(splits)
     sizes = states * rows
     total = int(sizes[positions].sum())
-    wanted = math.inf if size is None else total / math.ceil(total / size)
+    wanted = math.inf if size is None or not positions else total / math.ceil(total / size)
     columns = emissions.layout.num_columns + 1
     cells_of, end = (arcs * rows).tolist(), splits[1:].tolist()
     sizes, states, rows = sizes.tolist(), states.tolist(), rows.tolist()

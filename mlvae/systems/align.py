@@ -14,6 +14,7 @@ without regard to what training took it for.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -28,7 +29,7 @@ from lhotse.cut import Cut
 from lhotse.supervision import AlignmentItem
 
 from mlvae.bounds import Count, LearningRate, Settings
-from mlvae.data.dataset import UnitDataset, make_sampler
+from mlvae.data.dataset import NETWORK_FRAMES, UnitDataset, make_sampler
 from mlvae.data.units import UnitTable, canonical_units
 from mlvae.device import num_parameters, seed_everything
 from mlvae.fsa import (
@@ -43,7 +44,7 @@ from mlvae.nn import NarrowAcousticModel, NarrowAcousticModelConfig
 from mlvae.systems.base import Setup
 from mlvae.tiers import has_tier, with_tiers
 from mlvae.train.estep import FoundPaths
-from mlvae.train.goodness import UnitModel, unit_log_probs
+from mlvae.train.goodness import UnitModel
 from mlvae.train.loop import (
     Gathered,
     Loop,
@@ -153,6 +154,9 @@ class Aligner:
         columns = self.compiler.layout.num_posteriors
         self.model.register_buffer("log_prior", torch.zeros(columns, device=device))
         self.passes = Passes()
+        #: Log posteriors of states by cut id; see :meth:`keeping`.
+        self._kept: dict[str, torch.Tensor] = {}
+        self._keeps = False
 
     def train(
         self, cuts: CutSet, dataset: UnitDataset, seed: int, checkpoint: Path | None = None
@@ -280,9 +284,33 @@ class Aligner:
         network, states = self.model.eval(), self.config.model.states_per_unit
 
         def log_probs(features: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-            return unit_log_probs(network(features), len(table), states)
+            return network(features)
 
-        return UnitModel(log_probs, UnitDataset(table), self.device)
+        return UnitModel(log_probs, UnitDataset(table), self.device, states, self._kept)
+
+    @contextlib.contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Within the block the model sees a cut once; what it says is kept by the cut's id."""
+        self._keeps = True
+        try:
+            yield
+        finally:
+            self._keeps = False
+            self._kept.clear()
+
+    @torch.no_grad()
+    def log_posteriors(self, cut: Cut, dataset: UnitDataset) -> torch.Tensor:
+        """Log posteriors of states (and silence) in each frame of a cut, float32 (T, C) on CPU."""
+        if cut.id in self._kept:
+            return self._kept[cut.id]
+        self.model.eval()
+        features, context = dataset.features(cut), self.config.model.context
+        found = []
+        for begin in range(0, len(features), NETWORK_FRAMES):
+            end, first = begin + NETWORK_FRAMES, max(begin - context, 0)
+            seen = features[first : end + context].unsqueeze(0).to(self.device)
+            found.append(self.model(seen)[0, begin - first : end - first].cpu())
+        return torch.cat(found)
 
     def _train_round(self, padded, position, target, optimizer, description: str) -> float:
         self.model.train()
@@ -457,6 +485,9 @@ class Aligner:
         batch = dataset[cuts]
         with torch.no_grad():
             log_probs = self.model(batch["features"].to(self.device))
+            if self._keeps:
+                for name, row, size in zip(batch["cut_ids"], log_probs, batch["num_frames"]):
+                    self._kept[name] = row[:size].cpu()
             emissions = self.compiler.emissions(
                 log_probs,
                 batch["num_frames"],
@@ -493,6 +524,8 @@ def load_aligner(setup: Setup, cuts: CutSet) -> Aligner:
     Raises:
         ValueError: it has not been trained, or with another configuration; names the file.
     """
+    if setup.aligner is not None:
+        return setup.aligner
     aligner = new_aligner(setup, cuts)
     aligner.load(setup.folder.parent / "fa" / "model.safetensors")
     return aligner

@@ -17,6 +17,7 @@ from mlvae.train.loop import Passes
 
 if TYPE_CHECKING:
     from mlvae.config import RecipeConfig
+    from mlvae.systems.align import Aligner
 
 
 @dataclass
@@ -35,6 +36,7 @@ class Setup:
         device: where to run.
         seed: of everything random.
         folder: of the system; that of the aligner, ``fa``, lies beside it.
+        aligner: the one in that folder, where it is read already.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Setup:
     device: torch.device
     seed: int
     folder: Path
+    aligner: Aligner | None = None
 
     @property
     def table(self) -> UnitTable:

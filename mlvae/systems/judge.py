@@ -84,7 +84,8 @@ class Judge:
     Attributes:
         evidence: makes a log-likelihood ratio of measures.
         rates: how often units are wrong.
-        models: acoustic models that are asked for goodness of pronunciation.
+        models: acoustic models that are asked for goodness of pronunciation: the estimator's of
+            the system, and the aligner's.
         table: ids of the units.
     """
 
@@ -92,6 +93,11 @@ class Judge:
     rates: Rates
     models: tuple[UnitModel, ...]
     table: UnitTable
+
+    @property
+    def estimator(self) -> UnitModel:
+        """The acoustic model of the system itself."""
+        return self.models[0]
 
     def judge(self, cuts: Sequence[Cut], wrong: Mapping[str, torch.Tensor]) -> dict[str, Verdict]:
         """Judge the units of cuts, those of a speaker together; where nobody is named, each alone.

@@ -38,7 +38,7 @@ from lhotse.supervision import AlignmentItem
 
 from mlvae.data.dataset import UnitDataset
 from mlvae.data.units import UnitTable, canonical_units
-from mlvae.fsa import MAX_CELLS, UnitSpan
+from mlvae.fsa import MAX_CELLS, UnitPosteriors, UnitSpan
 from mlvae.nn import MlVae
 from mlvae.systems.align import Aligner
 from mlvae.systems.judge import Judge, Verdict
@@ -114,33 +114,34 @@ def localize(
     passes = passes or Passes()
     compiler = search_compiler(model, topology, decoding)
 
-    def searched(
-        some: CutSet, wanted: Wanted, name: str, decided: Mapping | None = None
-    ) -> dict[str, tuple]:
-        """What :func:`_answer` says of the cuts that have a path."""
-        by_id = {cut.id: cut for cut in some}
-        search = EStep(
-            compiler, some, dataset, max_frames, max_cells=max_cells, mispronounced=decided
-        )
-        found = Gathered({})
-        left = search.left(passes, found, name)
-        for cut_id, answer in search.answers(model, decoding, device, wanted, batches=left):
-            if answer.spans:
-                found.value[cut_id] = _answer(by_id[cut_id], answer, table)
-        return found.value
+    verdicts: dict[str, Verdict] = {}
 
-    answers = searched(cuts, Wanted(posteriors=True, words=judge is None), "localize")
+    def decide(some: Sequence[Cut], units: Mapping, log_probs: Mapping) -> dict[str, Sequence]:
+        wrong = {cut.id: _wrong(cut, units[cut.id], table)[0] for cut in some}
+        judge.estimator.known.update(log_probs)
+        found = judge.judge(some, wrong)
+        judge.estimator.known.clear()
+        verdicts.update(found)
+        return {cut.id: _decisions(cut, found[cut.id], table) for cut in some}
+
+    by_id = {cut.id: cut for cut in cuts}
+    search = EStep(compiler, cuts, dataset, max_frames, max_cells=max_cells)
+    gathered = Gathered({})
+    for cut_id, answer in search.answers(
+        model,
+        decoding,
+        device,
+        Wanted(posteriors=True, words=judge is None),
+        search.left(passes, gathered, "localize"),
+        None if judge is None else decide,
+    ):
+        if answer.spans:
+            found = _answer(by_id[cut_id], answer, table)
+            if judge is not None:
+                found = _with_verdict(found, verdicts.pop(cut_id))
+            gathered.value[cut_id] = found
+    answers = gathered.value
     found = [cut for cut in cuts if cut.id in answers]
-    if judge is not None:
-        decided, verdicts = _judged(judge, found, answers)
-        again = CutSet.from_cuts(cut for cut in found if cut.id in decided)
-        paths = {}
-        if len(again):
-            paths = searched(again, Wanted(), "localize what was decided otherwise", decided)
-        answers = {
-            cut.id: _with_verdict(paths.get(cut.id, answers[cut.id]), *verdicts[cut.id])
-            for cut in found
-        }
     sounds = {cut.id: answers[cut.id][2] for cut in found}
     found = [
         with_tiers(
@@ -161,85 +162,58 @@ def localize(
     return CutSet.from_cuts(found), [cut.id for cut in cuts if cut.id not in answers]
 
 
-def _answer(cut: Cut, answer: Answer, table: UnitTable) -> tuple[dict, list[float], list | None]:
-    """Tiers of a cut, P(mispronounced) of its words, and the canonical unit of each sound.
+def _wrong(cut: Cut, units: UnitPosteriors, table: UnitTable) -> tuple[torch.Tensor, torch.Tensor]:
+    """P(mispronounced or deleted) and P(deleted) of each canonical unit, float64 (L,)."""
+    wrong, deleted = units.mispronounced + units.deleted, units.deleted
+    places = positions_of_slots(cut, table)
+    if places is not None:
+        size = len(canonical_units(cut))
+        wrong, deleted = (by_position(p, places, size) for p in (wrong, deleted))
+    # A sum over many paths may exceed 1 in the last digits.
+    return wrong.clamp(max=1.0), deleted.clamp(max=1.0)
 
-    Where no posteriors were asked for, scores are 0 for right and 1 for wrong, as on the path.
-    """
+
+def _answer(cut: Cut, answer: Answer, table: UnitTable) -> tuple[dict, list[float], list | None]:
+    """Tiers of a cut, P(mispronounced) of its words, and the canonical unit of each sound."""
     spans, sounds = answer.spans, None
     places = positions_of_slots(cut, table)
-    units_of_cut = table.ids(canonical_units(cut), cut.id)
     if places is not None:
+        units_of_cut = table.ids(canonical_units(cut), cut.id)
         if variant_differs(spans, places, units_of_cut):
             cut = _with_variant(cut, spans, table)
             sounds = _units_of_sounds(spans, places)
         spans = canonical_spans(spans, places, units_of_cut)
-    if answer.posteriors is None:
-        units = [span for span in spans if span.kind == "unit"]
-        wrong = torch.tensor([float(span.mispronounced or is_deleted(span)) for span in units])
-        deleted = torch.tensor([float(is_deleted(span)) for span in units])
-    else:
-        unit = answer.posteriors
-        wrong, deleted = unit.mispronounced + unit.deleted, unit.deleted
-        if places is not None:
-            wrong, deleted = (by_position(p, places, len(units_of_cut)) for p in (wrong, deleted))
-    # A sum over many paths may exceed 1 in the last digits.
-    wrong, deleted = wrong.clamp(max=1.0), deleted.clamp(max=1.0)
+    wrong, deleted = _wrong(cut, answer.posteriors, table)
     cut = _with_units(cut, spans, wrong, deleted if answer.can_skip else None, table)
     tiers = {t: tier(cut, t) for t in (*UNIT_TIERS, VARIANT) if has_tier(cut, t)}
     return tiers, (wrong if answer.words is None else answer.words).tolist(), sounds
 
 
-def _judged(
-    judge: Judge, cuts: Sequence[Cut], answers: Mapping[str, tuple]
-) -> tuple[dict[str, list[bool | None]], dict[str, tuple[Verdict, list[float] | None]]]:
-    """Ask a judge.
-
-    Returns:
-        Decisions by slot on the cuts whose best path says otherwise; and of all cuts the verdict
-        and P(deleted) of each unit, None where nothing can be deleted.
-    """
-    wrong = {cut.id: torch.tensor([i[3] for i in answers[cut.id][0]["mlvae"]]) for cut in cuts}
-    verdicts = judge.judge(cuts, wrong)
-    decided: dict[str, list[bool | None]] = {}
-    spoken: dict[str, tuple[Verdict, list[float] | None]] = {}
-    for cut in cuts:
-        tiers, verdict = answers[cut.id][0], verdicts[cut.id]
-        of_units = (verdict.mispronounced > 0.5).tolist()
-        flags = [a[0] != b[0] for a, b in zip(tiers["mlvae"], tiers["mlvae_perceived"])]
-        if flags != of_units:
-            places = positions_of_slots(cut, judge.table) or range(len(of_units))
-            decided[cut.id] = [None if place < 0 else of_units[place] for place in places]
-        deleted = None
-        if "mlvae_deleted" in tiers:
-            deleted = [
-                probability * min(item[3] / max(float(whole), 1e-12), 1.0)
-                for probability, item, whole in zip(
-                    verdict.mispronounced.tolist(), tiers["mlvae_deleted"], wrong[cut.id]
-                )
-            ]
-        spoken[cut.id] = verdict, deleted
-    return decided, spoken
+def _decisions(cut: Cut, verdict: Verdict, table: UnitTable) -> list[bool | None]:
+    """What a judge decides of each slot; a sound of no canonical unit is free."""
+    of_units = (verdict.mispronounced > 0.5).tolist()
+    places = positions_of_slots(cut, table) or range(len(of_units))
+    return [None if place < 0 else of_units[place] for place in places]
 
 
 def _with_verdict(
-    answer: tuple[dict, list[float], list | None],
-    verdict: Verdict,
-    deleted: Sequence[float] | None,
+    answer: tuple[dict, list[float], list | None], verdict: Verdict
 ) -> tuple[dict, list[float], list | None]:
     """An answer with a judge's probabilities; what was perceived agrees with the decision.
 
     Of a unit that must be mispronounced although no path says as what, it is not known what.
     """
     tiers, wrong = dict(answer[0]), verdict.mispronounced.tolist()
-    perceived = [
+    if "mlvae_deleted" in tiers:
+        tiers["mlvae_deleted"] = [
+            (*item[:3], p * min(item[3] / max(whole[3], 1e-12), 1.0))
+            for item, whole, p in zip(tiers["mlvae_deleted"], tiers["mlvae"], wrong)
+        ]
+    tiers["mlvae_perceived"] = [
         (_decided_symbol(unit[0], item[0], p > 0.5), *item[1:3], p)
         for unit, item, p in zip(tiers["mlvae"], tiers["mlvae_perceived"], wrong)
     ]
-    for name, values in (("mlvae", wrong), ("mlvae_deleted", deleted)):
-        if values is not None:
-            tiers[name] = [(*item[:3], p) for item, p in zip(tiers[name], values)]
-    tiers["mlvae_perceived"] = perceived
+    tiers["mlvae"] = [(*item[:3], p) for item, p in zip(tiers["mlvae"], wrong)]
     return tiers, wrong if verdict.words is None else verdict.words.tolist(), answer[2]
 
 

@@ -7,8 +7,8 @@ A cut whose search is too large for the memory is searched in stretches; see
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -23,12 +23,13 @@ from mlvae.fsa import (
     MAX_CELLS,
     Emissions,
     MlFsaCompiler,
+    UnitPosteriors,
     UnitSpan,
     best_path,
     plan_batches,
     restrict,
 )
-from mlvae.fsa.search import arc_row_splits
+from mlvae.fsa.search import arc_row_splits, slot_tables
 from mlvae.fsa.topology import find_topology
 from mlvae.nn import MlVae
 from mlvae.nn.model import Posteriors
@@ -60,6 +61,16 @@ STRETCH, SEAM = 600, 200
 SECTIONS_AT_ONCE = 8
 #: Words by which the size of a long recording's graph is estimated.
 SOME_WORDS = 100
+
+
+#: What is decided of the slots of a cut, see :func:`mlvae.fsa.restrict`.
+Decisions = Sequence["bool | None"]
+#: Decides, of cuts that have a path, given by cut id what the acceptor says of their units and log
+#: posteriors of states (T, C) on CPU; gives decisions by cut id.
+Decide = Callable[
+    [Sequence[Cut], Mapping[str, UnitPosteriors], Mapping[str, torch.Tensor]],
+    Mapping[str, Decisions],
+]
 
 
 class SearchBatch(NamedTuple):
@@ -207,8 +218,6 @@ class EStep:
             search together, and each has the answers of all: those of one process alone, to the
             bit, as batches are the same.
         max_cells: largest search, in cells; see :func:`mlvae.fsa.plan_batches`.
-        mispronounced: by cut id and slot what is decided already, see :func:`mlvae.fsa.restrict`;
-            None: nothing.
     """
 
     def __init__(
@@ -220,7 +229,6 @@ class EStep:
         units: dict[str, Sequence[int]] | None = None,
         shared: bool = False,
         max_cells: int = MAX_CELLS,
-        mispronounced: Mapping[str, Sequence[bool | None]] | None = None,
     ) -> None:
         self.max_frames = max_frames
         self.max_cells = max_cells
@@ -230,7 +238,6 @@ class EStep:
         if shared:
             self.cuts = distributed.shard(self.cuts)
         self.other_units = units
-        self.mispronounced = mispronounced
         self.units = [graph_units(batch, dataset.table, units) for batch in self.cuts]
         self.use(compiler)
 
@@ -252,8 +259,6 @@ class EStep:
             if not cuts:
                 continue
             graphs, single = compiler.compile(units), None
-            if self.mispronounced is not None:
-                graphs = restrict(graphs, [self.mispronounced[cut.id] for cut in cuts])
             if isinstance(compiler, SeparateCompiler):
                 single = compiler.single.compile(units)
             num_arcs = arc_row_splits(graphs).diff()
@@ -330,6 +335,7 @@ class EStep:
         device: torch.device,
         wanted: Wanted,
         batches: Iterable[SearchBatch] | None = None,
+        decide: Decide | None = None,
     ) -> Iterator[tuple[str, Answer]]:
         """Search all cuts, or those of some batches; one without a path has no spans.
 
@@ -339,6 +345,8 @@ class EStep:
             device: where to run.
             wanted: what is asked besides best paths.
             batches: those to search; None: all.
+            decide: which units are mispronounced, where that is decided by more than the acceptor
+                knows: paths are then the best ones under these decisions, where there are any.
 
         Yields:
             The id of a cut, and the answer.
@@ -348,11 +356,15 @@ class EStep:
                 if batch.graphs is None:
                     for cut in batch.cuts:
                         with torch.no_grad():
-                            found = self._search_long(cut, model, decoding, device, wanted)
+                            found = self._search_long(cut, model, decoding, device, wanted, decide)
                         yield cut.id, found or Answer([])
                 else:
-                    emissions = self._scores(batch, model, decoding, device)
-                    yield from zip(emissions.names, answers_of(batch.graphs, emissions, wanted))
+                    emissions, found = self._scores(batch, model, decoding, device)
+                    if decide is None:
+                        answers = answers_of(batch.graphs, emissions, wanted)
+                    else:
+                        answers = _decided(batch, emissions, found, wanted, decide)
+                    yield from zip(emissions.names, answers)
 
     def scores(
         self, model: MlVae, decoding: Decoding, device: torch.device
@@ -361,7 +373,7 @@ class EStep:
         with _evaluating(model):
             for batch in self.batches:
                 if batch.graphs is not None:
-                    yield batch.graphs, self._scores(batch, model, decoding, device)
+                    yield batch.graphs, self._scores(batch, model, decoding, device)[0]
 
     @torch.no_grad()
     def _scores(
@@ -370,13 +382,14 @@ class EStep:
         model: MlVae,
         decoding: Decoding,
         device: torch.device,
-    ) -> Emissions:
-        """Scores of a batch that is searched whole."""
+    ) -> tuple[Emissions, Posteriors]:
+        """Scores of a batch that is searched whole, and what they are made of."""
         data = self.dataset[batch.cuts]
         num_frames, names = data["num_frames"], data["cut_ids"]
         features, lengths = data["features"].to(device), num_frames.to(device)
         found = model(features, lengths)
-        return self._emissions(model, decoding, found, num_frames, names, batch.single)
+        emissions = self._emissions(model, decoding, found, num_frames, names, batch.single)
+        return emissions, found
 
     def _emissions(
         self,
@@ -415,6 +428,7 @@ class EStep:
         decoding: Decoding,
         device: torch.device,
         wanted: Wanted,
+        decide: Decide | None = None,
     ) -> Answer | None:
         """Search a cut in stretches; None where it cannot be aligned, or has no path."""
         table, others = self.dataset.table, self.other_units
@@ -425,17 +439,28 @@ class EStep:
         if times is None:
             return None
 
-        def search(stretches: Sequence[Stretch]) -> list[Answer]:
-            answers: list[Answer] = []
-            for some in groups(stretches, self.max_frames):
-                answers += self._search_some(cut, words, found, some, model, decoding, wanted)
-            return answers
+        def answer(wanted: Wanted, decided: Decisions | None = None) -> Answer | None:
+            def search(stretches: Sequence[Stretch]) -> list[Answer]:
+                answers: list[Answer] = []
+                for some in groups(stretches, self.max_frames):
+                    answers += self._search_some(
+                        cut, words, found, some, model, decoding, wanted, decided
+                    )
+                return answers
+
+            return searched(words, times, size, search, most, min(SEAM, most // 2))
 
         some_words = words[:SOME_WORDS]
         num_arcs = compile_words(self.compiler, [some_words]).num_arcs
         num_arcs *= _slots_of(words) / _slots_of(some_words)
         most = stretch_size(int(num_arcs * (size + 1)), size, self.max_cells, STRETCH)
-        return searched(words, times, size, search, most, min(SEAM, most // 2))
+        first = answer(wanted)
+        if decide is not None and first is not None and first.spans:
+            decided = decide([cut], {cut.id: first.posteriors}, {cut.id: found.units.cpu()})
+            second = answer(Wanted(), decided[cut.id])
+            if second is not None and second.spans:
+                first.spans = second.spans
+        return first
 
     def _search_some(
         self,
@@ -446,12 +471,12 @@ class EStep:
         model: MlVae,
         decoding: Decoding,
         wanted: Wanted,
+        decided: Decisions | None,
     ) -> list[Answer]:
         """Search stretches of a cut, of which ``found`` are the posteriors, (T, C) each."""
         batch = [words[one.first_word : one.end_word] for one in stretches]
         graphs, single = compile_words(self.compiler, batch), None
-        if self.mispronounced is not None:
-            decided = self.mispronounced[cut.id]
+        if decided is not None:
             firsts = [0, *accumulate(num_slots(word) for word in words)]
             bounds = [(firsts[one.first_word], firsts[one.end_word]) for one in stretches]
             graphs = restrict(graphs, [decided[begin:end] for begin, end in bounds])
@@ -515,6 +540,33 @@ class EStep:
                 )
         columns = zip(*((one.units, one.boundary, one.correctness) for one in found))
         return Posteriors(*map(torch.cat, columns))
+
+
+def _decided(
+    batch: SearchBatch,
+    emissions: Emissions,
+    found: Posteriors,
+    wanted: Wanted,
+    decide: Decide,
+) -> list[Answer]:
+    """Answers of a batch that is searched whole, with the best paths under decisions."""
+    answers = answers_of(batch.graphs, emissions, replace(wanted, posteriors=True, paths=False))
+    cuts, by_id, units = [], {}, {}
+    lengths = emissions.num_frames.tolist()
+    for cut, answer, row, length in zip(batch.cuts, answers, found.units, lengths):
+        if len(answer.posteriors.unit):
+            cuts.append(cut)
+            by_id[cut.id], units[cut.id] = answer.posteriors, row[:length].cpu()
+    decided = decide(cuts, by_id, units)
+    free = [[None] * len(unit) for unit, _ in slot_tables(batch.graphs)]
+    chosen = [decided.get(name, nothing) for name, nothing in zip(emissions.names, free)]
+    paths = best_path(restrict(batch.graphs, chosen), emissions)
+    if any(not path and name in by_id for name, path in zip(emissions.names, paths)):
+        # What was decided cannot be, as of a unit that has no competitors.
+        paths = [one or other for one, other in zip(paths, best_path(batch.graphs, emissions))]
+    for answer, path in zip(answers, paths):
+        answer.spans = path
+    return answers
 
 
 def _alone(number: int, cut: Cut) -> SearchBatch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -116,15 +116,20 @@ class UnitModel:
     """The acoustic model of a trained system.
 
     Attributes:
-        log_probs: gives log posteriors of units, float (B, T, N), of features, float (B, T, F), of
-            which rows have these lengths, int64 (B,).
+        log_probs: gives log posteriors of states (and silence), float (B, T, N * S [+ 1]), of
+            features, float (B, T, F), of which rows have these lengths, int64 (B,).
         dataset: gives the features, and the units.
         device: where it runs.
+        states_per_unit: S.
+        known: by cut id log posteriors of states, float (T, N * S [+ 1]) on CPU, of cuts that the
+            model need not see again. Who puts them there takes them away.
     """
 
     log_probs: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     dataset: UnitDataset
     device: torch.device
+    states_per_unit: int = 1
+    known: dict[str, torch.Tensor] = field(default_factory=dict)
 
     @torch.no_grad()
     def of_cuts(self, cuts: CutSet, max_frames: int = 8000) -> Iterator[tuple[Cut, torch.Tensor]]:
@@ -140,6 +145,10 @@ class UnitModel:
             A cut, and float (T, N) on CPU.
         """
         by_id = {cut.id: cut for cut in cuts}
+        if by_id.keys() <= self.known.keys():
+            for cut_id, cut in by_id.items():
+                yield cut, self._of_units(self.known[cut_id])
+            return
         inner = [section for cut in cuts for section in sections(cut.id, cut.num_frames)]
         found: list[torch.Tensor] = []
         for some in groups(inner, max_frames):
@@ -150,8 +159,11 @@ class UnitModel:
             for row, own, outer in zip(rows, some, seen):
                 found.append(row[own.begin - outer.begin : own.end - outer.begin])
                 if own.end == by_id[own.cut_id].num_frames:
-                    yield by_id[own.cut_id], torch.cat(found)
+                    yield by_id[own.cut_id], self._of_units(torch.cat(found))
                     found = []
+
+    def _of_units(self, states: torch.Tensor) -> torch.Tensor:
+        return unit_log_probs(states, len(self.dataset.table), self.states_per_unit)
 
     def goodness(self, cut: Cut, log_probs: torch.Tensor) -> Goodness:
         """Goodness of the L canonical units of a cut on the spans of its tier ``fa``.
@@ -192,7 +204,6 @@ def model_of_estimator(network: MlVae, dataset: UnitDataset, device: torch.devic
 
     def log_probs(features: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         network.eval()
-        found = network.estimator(network.scale(features), lengths)
-        return unit_log_probs(found, network.num_units, network.states_per_unit)
+        return network.estimator(network.scale(features), lengths)
 
-    return UnitModel(log_probs, dataset, device)
+    return UnitModel(log_probs, dataset, device, network.states_per_unit)

@@ -92,8 +92,9 @@ class Answer:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is asked of a search besides best paths; see :class:`Answer`."""
+    """What is asked of a search; see :class:`Answer`."""
 
+    paths: bool = True
     posteriors: bool = False
     words: bool = False
     columns: bool = False
@@ -101,7 +102,8 @@ class Wanted:
 
 def answers_of(graphs: k2.Fsa, emissions: Emissions, wanted: Wanted) -> list[Answer]:
     """Search a batch; answers are in its order."""
-    answers = [Answer(spans) for spans in best_path(graphs, emissions)]
+    paths = best_path(graphs, emissions) if wanted.paths else [[] for _ in emissions.names]
+    answers = [Answer(spans) for spans in paths]
 
     def put(name: str, values: Sequence) -> None:
         for answer, value in zip(answers, values):

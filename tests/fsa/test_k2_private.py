@@ -38,6 +38,14 @@ def test_choice_of_fsas_is_that_of_k2(prepared):
     assert torch.equal(bare.graph_arc[which.long()], expected.graph_arc)
 
 
+def test_arcs_in_pieces_are_those_of_k2(prepared):
+    bare, _ = prepared
+    splits = [bare.arcs.shape().row_splits(axis).cpu().numpy() for axis in (1, 2)]
+    found = k2_private.ragged_arcs(*splits, bare.arcs.values().cpu().numpy(), bare.device)
+    assert str(found.shape()) == str(bare.arcs.shape())
+    assert torch.equal(found.values(), bare.arcs.values())
+
+
 def test_emissions_in_rows_are_those_of_a_padded_tensor(device):
     scores = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0)).to(device)
     segments = torch.tensor([[0, 0, 4], [1, 0, 2]], dtype=torch.int32)

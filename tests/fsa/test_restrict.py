@@ -7,7 +7,8 @@ import random
 import pytest
 import torch
 
-from mlvae.fsa import best_path, restrict
+from mlvae.fsa import MlFsaCompiler, best_path, restrict
+from mlvae.fsa.search import prepared
 from tests.fsa.cases import random_case
 
 
@@ -67,3 +68,17 @@ def test_wrong_sizes_and_values_are_named():
             restrict(graphs, [[value] * case.num_slots(0), [None] * case.num_slots(1)])
     with pytest.raises(ValueError, match="utterance 1: decisions on 0 slots"):
         restrict(graphs, [[None] * case.num_slots(0), []])
+
+
+@pytest.mark.parametrize("topology", ["ml", "substitution"])
+def test_what_cannot_be_reached_is_not_searched(topology, device):
+    """Where all is decided to be right, arcs are as many as without mispronunciations."""
+    options = dict(num_units=5, states_per_unit=3, silence=True)
+    units = [[[[0, 3, 1]], [[2], [4, 4]]], [[[1]]]]
+    compiler = MlFsaCompiler(topology=topology, **options)
+    num_frames = torch.tensor([20, 7])
+    emissions = compiler.emissions(torch.zeros(2, 20, 16).log_softmax(-1), num_frames)
+    graphs = restrict(compiler.compile(units, device), [[False] * 6, [False]])
+    _, bare, _ = prepared(graphs, emissions)
+    single = MlFsaCompiler(topology="single", **options).compile(units)
+    assert (bare.num_arcs, bare.shape[1]) == (single.num_arcs, single.shape[1])
