@@ -148,6 +148,23 @@ def _parser() -> argparse.ArgumentParser:
     )
     audit.add_argument("out", type=Path, metavar="OUT.csv", help="table to write")
     audit.set_defaults(run=_audit)
+
+    compare = commands.add_parser(
+        "compare",
+        help="score answers against what a person has corrected, and say where they differ",
+    )
+    compare.add_argument("answers", type=Path, metavar="ANSWERS", help="as for `audit`")
+    compare.add_argument(
+        "corrected",
+        type=Path,
+        metavar="CORRECTED",
+        help="folder of TextGrids whose tier `perceived` was corrected in Praat, or a table (.csv, "
+        ".tsv: utterance, index or start, verdict: right, wrong or unsure)",
+    )
+    compare.add_argument(
+        "out", type=Path, metavar="OUT.csv", nargs="?", help="table to write of all differences"
+    )
+    compare.set_defaults(run=_compare)
     return parser
 
 
@@ -196,6 +213,12 @@ def _audit(options: argparse.Namespace) -> int:
     from mlvae.audit import audit
 
     return _done_or_2(lambda: audit(options.answers, options.out))
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from mlvae.compare import compare
+
+    return _done_or_2(lambda: compare(options.answers, options.corrected, options.out))
 
 
 def _done_or_2(work: Callable[[], int]) -> int:

@@ -27,13 +27,13 @@ def answered(
     Args:
         cut_id: of it.
         words: with blanks between; each letter is a unit.
-        perceived: a letter for each unit; None: the units.
+        perceived: a letter for each unit, with or without blanks; None: the units.
         wrong: P of each unit; empty: 0.9 of those that are perceived as others, 0.02 of the rest.
         gain: ``loop_gain``.
         speaker: of it.
     """
     units = words.replace(" ", "")
-    perceived = perceived or units
+    perceived = (perceived or units).replace(" ", "")
     wrong = wrong or [0.02 if a == b else 0.9 for a, b in zip(units, perceived)]
     word_of = [place for place, word in enumerate(words.split()) for _ in word]
     duration = round(STEP * (len(units) + 1), 6)  # ends with silence
