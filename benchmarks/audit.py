@@ -9,13 +9,15 @@
   in a hundred has the label of another digit (--rate). An utterance is wrong that has such a one.
 * learners: the simulated learners of recipes/l2arctic; the texts of one utterance in twenty
   (--rate) are exchanged among each other. The learners' own errors stay.
-* own: recordings with texts of the same names, answered by a model folder that is there already;
-  texts are exchanged likewise.
+* own: recordings with texts of the same names, answered by a model folder that is there already.
+  Of one in twenty the text is exchanged (--errors exchanged); or in turn, where --errors names
+  several: it lacks the first two fifths of its words (missing), has as many words of another text
+  at its end (added), the recording ends after three fifths (cut), or is faint noise (silence).
 
 digits and learners are trained from nothing on the wrong texts, and answer for every utterance, as
 recipes/own does: all texts but those of the validation part are trained on. What was changed is
 read when the audit is written, and by nobody else. Of n wrong utterances it is said how many are
-among the first n of the audit.
+among the first n of the audit, with own by the kind of the error.
 """
 
 from __future__ import annotations
@@ -23,15 +25,16 @@ from __future__ import annotations
 import csv
 import os
 import random
-import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # runs without being installed
 
+import numpy as np
+import soundfile
 from jsonargparse import ArgumentParser, Namespace
 from jsonargparse.typing import NonNegativeInt, PositiveInt
 from lhotse import MonoCut
@@ -40,6 +43,7 @@ from mlvae.cli import main as mlvae
 from mlvae.corpora.digits.clips import parse_clip_id, source_clips, split_function
 from mlvae.corpora.digits.fsdd import NUM_RECORDINGS, SAMPLING_RATE, prepare_fsdd
 from mlvae.corpora.digits.mismatch import CorpusOptions, build_mismatch_corpus
+from mlvae.data.audio import is_recording
 from mlvae.data.dataset import load_cuts
 from mlvae.data.manifests import SPLITS, load_supervisions, write_json, write_manifest
 from mlvae.data.recordings import TEXT_SUFFIXES
@@ -50,6 +54,7 @@ from mlvae.stage import StageReport, in_one_line, log
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SYSTEM = "ml-vae-sub"
+ERRORS = ("exchanged", "missing", "added", "cut", "silence")
 RATES = {"digits": 0.01, "learners": 0.05, "own": 0.05}
 
 
@@ -135,22 +140,36 @@ def everything_is_test(data: Path, other: dict[str, str]) -> None:
     write_json(data / "corpus.json", about)
 
 
-def make_own(args: Namespace, folder: Path) -> set[str]:
-    """Link recordings to a folder, with some texts exchanged; ids of those that have another."""
+def make_own(args: Namespace, folder: Path) -> dict[str, str]:
+    """Copy recordings and texts to a folder, some of them wrong; by id of these the error."""
     files = sorted(path for path in args.corpus_dir.rglob("*") if path.suffix in TEXT_SUFFIXES)
-    name_of = {path: str(path.relative_to(args.corpus_dir).with_suffix("")) for path in files}
-    texts = {name_of[path]: decode_text(path.read_bytes()).strip() for path in files}
+    texts = {path.stem: decode_text(path.read_bytes()).strip() for path in files}
     other = exchanged(texts, args.rate, args.seed)
-    if folder.exists():
-        shutil.rmtree(folder)
-    for path in (path for path in args.corpus_dir.rglob("*") if path.is_file()):
-        link = folder / path.relative_to(args.corpus_dir)
-        link.parent.mkdir(parents=True, exist_ok=True)
-        if path in name_of:
-            link.write_text(texts[other.get(name_of[path], name_of[path])], encoding="utf-8")
-        else:
-            link.symlink_to(path.resolve())
-    return set(other)
+    errors = args.errors.split(",")
+    if unknown := set(errors) - set(ERRORS):
+        raise ValueError(f"--errors: {', '.join(sorted(unknown))}: none of {', '.join(ERRORS)}")
+    wrong = {name: errors[place % len(errors)] for place, name in enumerate(other)}
+    folder.mkdir(parents=True)
+    for path in files:
+        name = path.stem
+        audio = next(one for one in path.parent.glob(f"{name}.*") if is_recording(one))
+        words, more = texts[name].split(), texts[other.get(name, name)].split()
+        part = max(1, round(0.4 * len(words)))
+        samples, rate = soundfile.read(audio, dtype="float32")
+        error = wrong.get(name)
+        if error == "exchanged":
+            words = more
+        elif error == "missing":
+            words = words[part:]
+        elif error == "added":
+            words = [*words, *more[:part]]
+        elif error == "cut":
+            samples = samples[: round(0.6 * len(samples))]
+        elif error == "silence":
+            samples = np.random.default_rng(args.seed).normal(0, 1e-3, len(samples))
+        (folder / f"{name}.txt").write_text(" ".join(words), encoding="utf-8")
+        soundfile.write(folder / f"{name}.wav", samples, rate)
+    return wrong
 
 
 def run_recipe(args: Namespace, recipe: str, corpus: str, first: int, last: int) -> None:
@@ -170,24 +189,38 @@ def run_recipe(args: Namespace, recipe: str, corpus: str, first: int, last: int)
         raise ValueError(f"{' '.join(command)} has failed")
 
 
-def measure(audit: Path, wrong: set[str]) -> str:
-    """Of n wrong utterances, how many are among the first n of an audit, in words."""
+def measure(audit: Path, wrong: Mapping[str, str]) -> list[str]:
+    """Of n wrong utterances, how many are among the first n of an audit, in words.
+
+    Args:
+        audit: what `mlvae audit` has written.
+        wrong: by id of an utterance the kind of its error.
+    """
     with audit.open(encoding="utf-8", newline="") as file:
-        ranking = [row["utterance"] for row in csv.DictReader(file)]
-    top = ranking[: len(wrong)]
-    hits = len(wrong & set(top))
-    missed = [(ranking.index(name) + 1) for name in wrong - set(top) if name in ranking]
-    return (
-        f"{hits} of {len(wrong)} wrong utterances ({100 * hits / len(wrong):.1f} %) are among the "
-        f"first {len(wrong)} of {len(ranking)}; ranks of the others: "
-        f"{' '.join(map(str, sorted(missed))) or 'none'}"
-    )
+        ranks = {row["utterance"]: int(row["rank"]) for row in csv.DictReader(file)}
+    missed = sorted(rank for name, rank in ranks.items() if name in wrong and rank > len(wrong))
+    lines = []
+    for kind in dict.fromkeys(["", *sorted(wrong.values())]):
+        mine = [name for name, error in wrong.items() if kind in ("", error)]
+        hits = sum(ranks.get(name, len(ranks)) <= len(wrong) for name in mine)
+        lines.append(f"{kind or 'all'}: {hits} of {len(mine)} ({100 * hits / len(mine):.1f} %)")
+    return [
+        f"of {len(ranks)} utterances {len(wrong)} are wrong; among the first {len(wrong)} are",
+        *lines,
+        f"ranks of the others: {' '.join(map(str, missed)) or 'none'}",
+    ]
 
 
 def benchmark(args: Namespace) -> int:
-    """Make the errors, answer, audit and count; returns the exit status."""
+    """Make the errors, answer, audit and count; returns the exit status.
+
+    Raises:
+        ValueError: the folder is not empty, or a program has failed.
+    """
     args.work = args.work.resolve()
     args.rate = RATES[args.what] if args.rate is None else args.rate
+    if args.work.exists() and any(args.work.iterdir()):
+        raise ValueError(f"{args.work} is not empty")
     if args.what == "own":
         wrong = make_own(args, args.work / "recordings")
         answers = args.work / "answers"
@@ -197,14 +230,15 @@ def benchmark(args: Namespace) -> int:
             "digits": ("audiomnist", "fsdd", make_digits),
             "learners": ("l2arctic", "simulate", make_learners),
         }[args.what]
-        wrong = make(args, args.work / "data" / corpus)
+        wrong = dict.fromkeys(make(args, args.work / "data" / corpus), "exchanged")
         run_recipe(args, recipe, corpus, 1, 5)
         answers = args.work / "exp" / recipe / corpus / "small" / SYSTEM
-    write_json(args.work / "wrong.json", {"seed": args.seed, "wrong": sorted(wrong)})
+    write_json(args.work / "wrong.json", {"seed": args.seed, "wrong": wrong})
     audit = args.work / "audit.csv"
     if mlvae(["audit", str(answers), str(audit)]) == 2:
         return 1
-    log(f"{args.what}, seed {args.seed}: {measure(audit, wrong)}")
+    for line in measure(audit, wrong):
+        log(f"{args.what}, seed {args.seed}: {line}")
     return 0
 
 
@@ -215,6 +249,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--work", type=Path, required=True, help="folder for all that is made")
     parser.add_argument("--corpus-dir", type=Path, help="FSDD, or with own: the recordings")
     parser.add_argument("--model", type=Path, help="with own: a model folder")
+    parser.add_argument("--errors", default="exchanged", help="with own: see above, with commas")
     parser.add_argument("--seed", type=NonNegativeInt, default=1, help="of what is made wrong")
     parser.add_argument("--num-utterances", type=PositiveInt, default=720)
     parser.add_argument("--rate", type=float, help="fraction that is made wrong (default: above)")

@@ -23,8 +23,8 @@ as two things say, each in standard deviations of what is usual:
 
   Most utterances of a corpus have the right text, and median and median deviation are theirs.
 
-Both are independent measures (the first is of the system's model, the second of the aligner's), so
-that they are added as independent ones are (Stouffer)::
+The first is of the system's model, the second of the aligner's. They are added as independent
+measures are (Stouffer), so that neither alone decides::
 
     score = (sqrt(2 evidence) + fit) / sqrt(2)
 """
@@ -234,8 +234,8 @@ def _reason(answer: Answer, stretch: Stretch | None, fit: float) -> str:
     if stretch is None:
         if fit >= UNUSUAL_FIT:
             return (
-                "the whole text fits the recording worse than others of its length, without a "
-                "place that stands out: noise, an unusual voice, or another text"
+                "the text fits the recording worse than others of its length, without a place that "
+                "stands out: more is said than the text has, noise, or an unusual voice"
             )
         return "nothing stands out"
     units = answer.units[stretch.first : stretch.last]

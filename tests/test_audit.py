@@ -35,7 +35,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
         ("abc**fgh", 1.0, "'de' does not match what is said there", "de", (0.3, 0.5)),
         ("abcde---", 1.0, "'fgh' does not seem to be said at the end", "fgh", (0.5, 0.7)),
         ("---defgh", 1.0, "'abc' does not seem to be said at the beginning", "abc", (0.0, 0.2)),
-        ("abcdefgh", 3.0, "without a place that stands out", "", None),
+        ("abcdefgh", 3.0, "without a place that stands out: more is said", "", None),
     ],
 )
 def test_a_wrong_text_comes_first_with_its_place(perceived, gain, reason, words, times, tmp_path):
