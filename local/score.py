@@ -17,8 +17,8 @@ from jsonargparse.typing import PositiveInt
 from mlvae.config import load_config
 from mlvae.device import Seed
 from mlvae.program import start_program
-from mlvae.score.audit import audit_experiment, has_reference
 from mlvae.score.experiment import score_experiment
+from mlvae.score.overview import has_reference, write_overview
 from mlvae.stage import in_one_line
 
 
@@ -58,7 +58,7 @@ def score(options: Namespace) -> int:
     if not has_reference(options.data_dir):
         if options.utterance is not None:
             raise ValueError("there is no reference: no utterance is drawn (--utterance)")
-        return audit_experiment(options.data_dir, options.exp_dir, systems, options.seed)
+        return write_overview(options.data_dir, options.exp_dir, systems, options.seed)
     return score_experiment(
         options.data_dir,
         options.exp_dir,

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from lhotse import MonoCut
 from lhotse.supervision import AlignmentItem
 
+from mlvae.data.dataset import cut_of_line
+from mlvae.data.manifests import manifest_lines, place_of, shown_id
+from mlvae.stage import SKIPPED
 from mlvae.tiers import has_tier, tier, units_of_words, word_spans
+
+#: The manifest of answers: in what `mlvae localize` writes, and in a system's folder of stage 5.
+MANIFESTS = ("cuts.jsonl.gz", "cuts_test.jsonl.gz")
+#: Stages whose skipped utterances have no answer.
+STAGES = ("localize", "3 align", "5 localize")
 
 
 @dataclass(frozen=True)
@@ -159,3 +168,60 @@ def _words(cut: MonoCut, units: Sequence[Unit], word_of: Sequence[int]) -> list[
             )
         )
     return words
+
+
+def answers_path(folder: Path) -> Path:
+    """The manifest of the answers in a folder.
+
+    Args:
+        folder: what `mlvae localize` has written, or a system's folder of stage 5.
+
+    Raises:
+        ValueError: there is none.
+    """
+    folder = Path(folder)
+    for path in (folder / name for name in MANIFESTS):
+        if path.is_file():
+            return path
+    raise ValueError(
+        f"{folder} has no answers: neither {MANIFESTS[0]}, which `mlvae localize --format cuts` "
+        f"writes, nor {MANIFESTS[1]} of stage 5"
+    )
+
+
+def read_answers(folder: Path, skip: Callable[[str, str, str], None]) -> Iterator[Answer]:
+    """The answers in a folder, one by one.
+
+    Args:
+        folder: see :func:`answers_path`.
+        skip: is told of a line that has no answer: its id, the reason and the place.
+
+    Raises:
+        ValueError: there is no manifest, or it is damaged; names file and line.
+    """
+    path = answers_path(folder)
+    for number, content in manifest_lines(path):
+        place = place_of(path, number)
+        try:
+            cut = cut_of_line(content, place, allow_commands=True)  # runs none
+            if "loop_gain" not in (cut.custom or {}):
+                raise ValueError("no loop_gain, as stage 3 writes it: run the stages from 3 on")
+            yield answer_of(cut)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            reason = " ".join(str(error.args[0] if error.args else error).split())
+            reason = reason.removeprefix(f"{place}: ").removeprefix(f"{shown_id(content)}: ")
+            skip(shown_id(content), reason, place)
+
+
+def read_skipped(folder: Path) -> Iterator[tuple[str, str]]:
+    """Ids and reasons of the utterances that were skipped when answers were made.
+
+    Args:
+        folder: see :func:`answers_path`.
+    """
+    for path in (Path(folder) / SKIPPED, Path(folder).resolve().parent / SKIPPED):
+        if path.is_file():
+            for _, line in manifest_lines(path):
+                if line.get("stage") in STAGES:
+                    yield str(line.get("id")), str(line.get("reason"))
+            return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import mlvae
@@ -136,6 +136,35 @@ def _parser() -> argparse.ArgumentParser:
     )
     localize.add_argument("--device", default="cpu", help="auto, cpu or cuda (default: cpu)")
     localize.set_defaults(run=_localize)
+
+    audit = commands.add_parser(
+        "audit", help="rank utterances whose text does not belong to their audio, the worst first"
+    )
+    audit.add_argument(
+        "answers",
+        type=Path,
+        metavar="ANSWERS",
+        help="folder that `localize` wrote, or of a system after stage 5",
+    )
+    audit.add_argument("out", type=Path, metavar="OUT.csv", help="table to write")
+    audit.set_defaults(run=_audit)
+
+    compare = commands.add_parser(
+        "compare",
+        help="score answers against what a person has corrected, and say where they differ",
+    )
+    compare.add_argument("answers", type=Path, metavar="ANSWERS", help="as for `audit`")
+    compare.add_argument(
+        "corrected",
+        type=Path,
+        metavar="CORRECTED",
+        help="folder of TextGrids whose tier `perceived` was corrected in Praat, or a table (.csv, "
+        ".tsv: utterance, index or start, verdict: right, wrong or unsure)",
+    )
+    compare.add_argument(
+        "out", type=Path, metavar="OUT.csv", nargs="?", help="table to write of all differences"
+    )
+    compare.set_defaults(run=_compare)
     return parser
 
 
@@ -177,11 +206,28 @@ def _pack(options: argparse.Namespace) -> int:
 
 
 def _localize(options: argparse.Namespace) -> int:
+    return _done_or_2(lambda: _localized(options))
+
+
+def _audit(options: argparse.Namespace) -> int:
+    from mlvae.audit import audit
+
+    return _done_or_2(lambda: audit(options.answers, options.out))
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from mlvae.compare import compare
+
+    return _done_or_2(lambda: compare(options.answers, options.corrected, options.out))
+
+
+def _done_or_2(work: Callable[[], int]) -> int:
+    """The exit status of work: its own, or 2 where nothing was done."""
     try:
-        return _localized(options)
+        return work()
     except (ValueError, OSError) as error:
         _fail(" ".join(str(error).split()))
-        return 2  # nothing was done
+        return 2
 
 
 def _localized(options: argparse.Namespace) -> int:

@@ -34,7 +34,7 @@ from mlvae.config import CONFIG, RecipeConfig, load_config, write_config
 from mlvae.data.audio import wav_bytes
 from mlvae.data.bpe import with_tokens
 from mlvae.data.checks import check_cut, check_unit
-from mlvae.data.dataset import FRAME_SHIFT, UnitDataset, load_cuts
+from mlvae.data.dataset import UnitDataset, load_cuts
 from mlvae.data.features import fbank_extractor, with_features
 from mlvae.data.lexicon import PHONES, Lexicon, Pronunciation, read_lexicon, read_words
 from mlvae.data.manifests import check_sources, recording_cut, write_json
@@ -42,12 +42,11 @@ from mlvae.data.text import normalized, spelt_words
 from mlvae.data.units import UnitTable, canonical_units
 from mlvae.device import denormals_flushed, select_device
 from mlvae.environment import versions
-from mlvae.fsa.emissions import CONSTANT_BOUNDARY_RATE
 from mlvae.made import file_digest
 from mlvae.stage import made_tree
 from mlvae.systems import KINDS, MADE_BY_SYSTEMS, Setup, TrainedSystem
 from mlvae.systems.align import Aligner
-from mlvae.tiers import tier, units_of_words
+from mlvae.tiers import units_of_words
 
 #: The file that says what a folder is; it is written last.
 ABOUT = "model.json"
@@ -758,41 +757,11 @@ class Model:
             aligned, short = self.aligner.align(CutSet.from_cuts(cuts), features)
             for cut_id in short:
                 skipped[cut_id] = "too short for its units, or they find no place in its speech"
+            aligned = CutSet.from_cuts(self.aligner.with_fit(cut, features) for cut in aligned)
             localized, short = self.system.localize(aligned) if len(aligned) else ((), ())
             for cut_id in short:
                 skipped[cut_id] = "too short for its units"
             for cut in localized:
-                score, loop = scores_of(cut, features, self.aligner)
-                custom = {**(cut.custom or {}), "score_per_frame": score}
-                custom["loop_gain"] = round(loop - score, 4)
-                custom.pop("dataloading_info", None)
+                custom = {k: v for k, v in cut.custom.items() if k != "dataloading_info"}
                 answers.append(answer_of(fastcopy(cut, features=None, custom=custom)))
         return answers, skipped
-
-
-def scores_of(cut: MonoCut, dataset: UnitDataset, aligner: Aligner) -> tuple[float, float]:
-    """How well its text explains a cut, and how well a free loop over units does.
-
-    Both are means over the frames of the units of the forced alignment, of log posteriors minus
-    log priors of the aligner's model: along the aligned states, and of the best state of any unit
-    in each frame. What the graph pays for starting and holding units is in neither.
-
-    Args:
-        cut: with the tier ``fa``.
-        dataset: gives features, without deltas.
-        aligner: that made the tier.
-    """
-    ratio = aligner.log_posteriors(cut, dataset) - aligner.model.log_prior.cpu()
-    best = ratio[:, : aligner.compiler.layout.num_states].amax(1)
-    stay, start = math.log(1 - CONSTANT_BOUNDARY_RATE), math.log(CONSTANT_BOUNDARY_RATE)
-    forced = loop = 0.0
-    frames = 0
-    for item in tier(cut, "fa"):
-        first = round(item.start / FRAME_SHIFT)
-        last = min(max(round(item.end / FRAME_SHIFT), first + 1), len(best))
-        length = last - first
-        paid = (length - 1) * stay + (start if first else 0.0)
-        forced += item.score * length - paid
-        loop += float(best[first:last].sum())
-        frames += length
-    return round(forced / frames, 4), round(loop / frames, 4)

@@ -169,7 +169,7 @@ def check_run(data: Path, exp: Path) -> None:
     about = json.loads((data / "corpus.json").read_text())
     scored = about.get("reference") is not False
     graded = scored and "scores" in records(data / "reference.jsonl.gz")[0]["custom"]
-    result = "results.json" if scored else "audit.json"
+    result = "results.json" if scored else "overview.json"
     check_folder(data, page["Data folder"])
     check_folder(exp, page["Experiment folder"])
     cuts, tiers = page["Cuts"], page["Tiers"]

@@ -165,7 +165,7 @@ def as_json(answer: Answer) -> dict[str, Any]:
         "id": answer.id,
         "text": answer.text,
         "speaker": answer.speaker,
-        "recording": _source(answer.cut),
+        "recording": source_of(answer.cut),
         "duration": answer.duration,
         "fraction_flagged": answer.fraction_flagged,
         "mean_p": answer.mean_p,
@@ -176,8 +176,8 @@ def as_json(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _source(cut: MonoCut) -> str | None:
-    """The audio file of a cut."""
+def source_of(cut: MonoCut) -> str | None:
+    """The audio file of a cut, or the command that gives it; None where it has none."""
     sources = cut.recording.sources if cut.recording is not None else []
     return next((s.source for s in sources if s.type in ("file", "command")), None)
 
@@ -208,7 +208,7 @@ def _word_rows(answer: Answer) -> Iterator[Sequence[Any]]:
 
 def _utterance_row(answer: Answer) -> Sequence[Any]:
     return (
-        *(answer.id, answer.speaker or "", _source(answer.cut) or "", _round(answer.duration)),
+        *(answer.id, answer.speaker or "", source_of(answer.cut) or "", _round(answer.duration)),
         *(len(answer.words), len(answer.units), answer.num_flagged),
         *(_round(answer.fraction_flagged), _round(answer.mean_p)),
         *(answer.score_per_frame, answer.loop_gain),

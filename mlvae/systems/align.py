@@ -24,12 +24,13 @@ from pathlib import Path
 import k2
 import torch
 import torch.nn.functional as F
-from lhotse import CutSet
+from lhotse import CutSet, MonoCut
 from lhotse.cut import Cut
 from lhotse.supervision import AlignmentItem
+from lhotse.utils import fastcopy
 
 from mlvae.bounds import Count, LearningRate, Settings
-from mlvae.data.dataset import NETWORK_FRAMES, UnitDataset, make_sampler
+from mlvae.data.dataset import FRAME_SHIFT, NETWORK_FRAMES, UnitDataset, make_sampler
 from mlvae.data.units import UnitTable, canonical_units
 from mlvae.device import num_parameters, seed_everything
 from mlvae.fsa import (
@@ -40,9 +41,10 @@ from mlvae.fsa import (
     best_columns,
     best_path,
 )
+from mlvae.fsa.emissions import CONSTANT_BOUNDARY_RATE
 from mlvae.nn import NarrowAcousticModel, NarrowAcousticModelConfig
 from mlvae.systems.base import Setup
-from mlvae.tiers import has_tier, with_tiers
+from mlvae.tiers import has_tier, tier, with_tiers
 from mlvae.train.estep import FoundPaths
 from mlvae.train.goodness import UnitModel
 from mlvae.train.loop import (
@@ -270,6 +272,35 @@ class Aligner:
                 )
             )
         return CutSet.from_cuts(aligned), short
+
+    def with_fit(self, cut: MonoCut, dataset: UnitDataset) -> MonoCut:
+        """A copy of a cut that says how well its text explains it, and a free loop over units.
+
+        ``custom["score_per_frame"]`` is the mean, over the frames of the units of the tier ``fa``,
+        of the log posterior minus log prior of the aligned states; ``custom["loop_gain"]`` that of
+        the best state of any unit in each frame, minus the former. What the graph pays for starting
+        and holding units is in neither.
+
+        Args:
+            cut: with the tier ``fa``.
+            dataset: gives features.
+        """
+        ratio = self.log_posteriors(cut, dataset) - self.model.log_prior.cpu()
+        best = ratio[:, : self.compiler.layout.num_states].amax(1)
+        stay, start = math.log(1 - CONSTANT_BOUNDARY_RATE), math.log(CONSTANT_BOUNDARY_RATE)
+        forced = loop = 0.0
+        frames = 0
+        for item in tier(cut, "fa"):
+            first = round(item.start / FRAME_SHIFT)
+            last = min(max(round(item.end / FRAME_SHIFT), first + 1), len(best))
+            length = last - first
+            paid = (length - 1) * stay + (start if first else 0.0)
+            forced += item.score * length - paid
+            loop += float(best[first:last].sum())
+            frames += length
+        score, loop = round(forced / frames, 4), round(loop / frames, 4)
+        fit = {"score_per_frame": score, "loop_gain": round(loop - score, 4)}
+        return fastcopy(cut, custom={**(cut.custom or {}), **fit})
 
     def save(self, path: Path) -> None:
         """Write weights, scale and prior."""

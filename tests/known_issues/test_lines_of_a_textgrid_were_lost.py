@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from mlvae.corpora.l2arctic.textgrid import Interval, TextGridError, read_textgrid
+from mlvae.data.textgrid import Interval, TextGridError, read_textgrid
 from tests.corpora.l2arctic.tree import DOG_WORDS, textgrid, tiers
 
 CONTENT = tiers(DOG_WORDS)

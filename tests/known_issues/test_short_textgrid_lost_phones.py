@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlvae.corpora.l2arctic.textgrid import Interval, TextGridError, read_textgrid, tidy_intervals
+from mlvae.data.textgrid import Interval, TextGridError, read_textgrid, tidy_intervals
 from tests.corpora.l2arctic.tree import DOG_WORDS, textgrid, tiers
 
 

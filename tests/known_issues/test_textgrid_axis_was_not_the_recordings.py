@@ -11,8 +11,8 @@ import re
 import pytest
 
 from mlvae.corpora.l2arctic.files import UtteranceError, list_corpus, read_utterance
-from mlvae.corpora.l2arctic.textgrid import Interval, TextGridError, tidy_intervals
 from mlvae.data.dataset import load_cuts
+from mlvae.data.textgrid import Interval, TextGridError, tidy_intervals
 from mlvae.stage import StageReport
 from tests.corpora.l2arctic.tree import DOG_WORDS, textgrid, tiers, write_tidy, write_utterance
 from tests.data.conftest import load_script

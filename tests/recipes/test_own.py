@@ -68,13 +68,13 @@ def test_every_recording_is_answered(finished):
 
 
 def test_stage_6_says_what_it_can(finished):
-    content = json.loads((finished.exp / "audit.json").read_text())
+    content = json.loads((finished.exp / "overview.json").read_text())
     assert content["training"]["num_utterances"] == 18
     (system,) = content["systems"].values()
     assert set(system["speakers"]) == {"ann", "bob", "cid", "dan"}
     assert set(system["units"]) == {phone.lower() for phone in PITCHES}
     assert 0 <= system["replaced_f1"] <= 1 and 0 < system["rate"] < 1
-    assert "to learn from" in (finished.exp / "audit.txt").read_text()
+    assert "to learn from" in (finished.exp / "overview.txt").read_text()
 
 
 def test_files_and_fields_are_those_of_the_page(finished):

@@ -17,7 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlvae.corpora.l2arctic.labels import PhoneLabel, read_label
-from mlvae.corpora.l2arctic.textgrid import (
+from mlvae.data.audio import AudioError, audio_info
+from mlvae.data.lexicon import SIL
+from mlvae.data.text import words_of_text
+from mlvae.data.textgrid import (
     MAX_DIFFERENCE,
     Interval,
     Repair,
@@ -27,9 +30,6 @@ from mlvae.corpora.l2arctic.textgrid import (
     shift_to_recording,
     tidy_intervals,
 )
-from mlvae.data.audio import AudioError, audio_info
-from mlvae.data.lexicon import SIL
-from mlvae.data.text import words_of_text
 from mlvae.stage import StageReport
 
 SUITCASE = "suitcase_corpus"

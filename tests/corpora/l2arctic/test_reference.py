@@ -8,8 +8,8 @@ import pytest
 from mlvae.corpora.l2arctic.files import Segment, Utterance, UtteranceFiles
 from mlvae.corpora.l2arctic.labels import read_label
 from mlvae.corpora.l2arctic.reference import annotation_reference, phone_reference, word_reference
-from mlvae.corpora.l2arctic.textgrid import Interval
 from mlvae.data.lexicon import Lexicon
+from mlvae.data.textgrid import Interval
 from mlvae.score.reference import reference_of
 from tests.corpora.l2arctic.tree import DOG_WORDS, dog, tiers
 

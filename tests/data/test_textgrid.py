@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlvae.corpora.l2arctic.textgrid import (
+from mlvae.data.textgrid import (
     Interval,
     TextGridError,
     read_textgrid,

@@ -38,8 +38,8 @@ from mlvae.systems import KINDS
 from mlvae.tiers import DELETED, has_tier, tier
 
 #: What is written to the folder of an experiment.
-MADE = ("audit.json", "audit.txt")
-#: Rows of a table; ``audit.json`` has all.
+MADE = ("overview.json", "overview.txt")
+#: Rows of a table; ``overview.json`` has all.
 MAX_ROWS = 20
 NOBODY = "(not named)"
 
@@ -112,10 +112,8 @@ def has_reference(data_dir: Path) -> bool:
     return True
 
 
-def audit_experiment(
-    data_dir: Path, exp_dir: Path, declared: Sequence[System], seed: int = 0
-) -> int:
-    """Write ``audit.json`` and ``audit.txt`` of an experiment, and print the latter.
+def write_overview(data_dir: Path, exp_dir: Path, declared: Sequence[System], seed: int = 0) -> int:
+    """Write ``overview.json`` and ``overview.txt`` of an experiment, and print the latter.
 
     Args:
         data_dir: folder of the corpus, with ``corpus.json`` and the cuts of stage 1.
@@ -143,10 +141,10 @@ def audit_experiment(
     outputs = [exp_dir / name for name in MADE]
     outputs += [training_path(system, exp_dir).parent / LEARNING_CURVES for system in systems]
     with stage_folder(STAGE, exp_dir, outputs, reads=[data_dir]):
-        return _audit(data_dir, exp_dir, systems, seed)
+        return _write(data_dir, exp_dir, systems, seed)
 
 
-def _audit(data_dir: Path, exp_dir: Path, systems: Sequence[System], seed: int) -> int:
+def _write(data_dir: Path, exp_dir: Path, systems: Sequence[System], seed: int) -> int:
     corpus = read_corpus(data_dir)
     due = [cut.id for cut in load_cuts(data_dir / "fbank" / "cuts_test.jsonl.gz")]
     training = _training_part(load_cuts(data_dir / "fbank" / "cuts_train.jsonl.gz"))
@@ -164,9 +162,9 @@ def _audit(data_dir: Path, exp_dir: Path, systems: Sequence[System], seed: int) 
         "flagged": {name: counts.as_dict() for name, counts in flagged.items()},
         "warnings": warnings_of(systems, flagged, exp_dir),
     }
-    write_json(exp_dir / "audit.json", content)
-    text = format_audit(content)
-    with atomic_path(exp_dir / "audit.txt") as temporary:
+    write_json(exp_dir / "overview.json", content)
+    text = format_overview(content)
+    with atomic_path(exp_dir / "overview.txt") as temporary:
         temporary.write_text(text, encoding="utf-8")
     print(f"\n{text}", flush=True)
 
@@ -252,8 +250,8 @@ def _ranked(marks: Mapping[str, list[tuple[bool, bool]]]) -> dict[str, FlaggedUn
     return {name: counts[name] for name in names}
 
 
-def format_audit(content: Mapping[str, Any]) -> str:
-    """The content of ``audit.json`` as text."""
+def format_overview(content: Mapping[str, Any]) -> str:
+    """The content of ``overview.json`` as text."""
     training = content["training"]
     lines = [
         f"{content['corpus']['title']}: {content['num_utterances']:,} recordings; no reference, so "
@@ -289,5 +287,5 @@ def _table(what: str, rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
             f"{100 * counts['flagged']:9.1f}"
         )
     if len(rows) > MAX_ROWS:
-        lines.append(f"  and {len(rows) - MAX_ROWS} more in audit.json")
+        lines.append(f"  and {len(rows) - MAX_ROWS} more in overview.json")
     return lines

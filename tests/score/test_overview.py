@@ -9,7 +9,7 @@ import pytest
 from lhotse import CutSet
 from lhotse.utils import fastcopy
 
-from mlvae.score.audit import audit_experiment, has_reference
+from mlvae.score.overview import has_reference, write_overview
 from tests.data.conftest import load_script
 from tests.formats import PAGE, check_records, read_page
 from tests.score.experiments import SYSTEMS, SYSTEMS_FILE, make_experiment
@@ -56,7 +56,7 @@ def test_what_can_be_said_without_a_reference(unscored, capsys):
     path.write_text(json.dumps(training))
     assert stage(data, exp) == 0
     out = capsys.readouterr().out
-    text = (exp / "audit.txt").read_text()
+    text = (exp / "overview.txt").read_text()
     assert text in out and "4 in = 4 done + 0 skipped" in out
     assert not (exp / "results.json").exists()
     assert (exp / "ml-vae-sub" / "learning_curves.png").exists()
@@ -69,8 +69,8 @@ def test_what_can_be_said_without_a_reference(unscored, capsys):
     assert "warning: the acoustic scale lies at the edge" in text
     assert "GOP" not in text  # it has no threshold that was chosen for these recordings
 
-    content = json.loads((exp / "audit.json").read_text())
-    assert check_records(exp / "audit.json", read_page(PAGE.read_text())["audit.json"]) == 1
+    content = json.loads((exp / "overview.json").read_text())
+    assert check_records(exp / "overview.json", read_page(PAGE.read_text())["overview.json"]) == 1
     assert content["num_utterances"] == 4 and content["seed"] == 3
     assert list(content["systems"]) == ["ML-VAE", "ML-VAE-sub"]
     assert content["systems"]["ML-VAE"]["replaced_f1"] is None
@@ -98,12 +98,12 @@ def test_more_than_a_third_flagged_is_warned_of(unscored):
         heard = cut.supervisions[0].alignment["mlvae_perceived"]
         heard[:2] = [item._replace(symbol="*") for item in heard[:2]]
     CutSet.from_cuts(cuts).to_file(path)
-    assert audit_experiment(data, exp, SYSTEMS) == 0
-    warnings = json.loads((exp / "audit.json").read_text())["warnings"]
+    assert write_overview(data, exp, SYSTEMS) == 0
+    warnings = json.loads((exp / "overview.json").read_text())["warnings"]
     assert (
         list(warnings) == ["ML-VAE"] and "60.0 % of the units are flagged" in warnings["ML-VAE"][0]
     )
-    assert f"  warning: {warnings['ML-VAE'][0]}\n" in (exp / "audit.txt").read_text()
+    assert f"  warning: {warnings['ML-VAE'][0]}\n" in (exp / "overview.txt").read_text()
 
 
 def test_utterances_without_an_answer_are_skipped_by_name(unscored, capsys):
@@ -120,16 +120,16 @@ def test_nobody_is_named_where_nobody_is(unscored, tmp_path):
     data, exp = unscored
     path = exp / "ml-vae" / "cuts_test.jsonl.gz"
     CutSet.from_cuts([cut for cut in CutSet.from_file(path) if cut.id == "t3"]).to_file(path)
-    assert audit_experiment(data, exp, SYSTEMS) == 0
-    assert json.loads((exp / "audit.json").read_text())["systems"]["ML-VAE"]["speakers"] == {}
+    assert write_overview(data, exp, SYSTEMS) == 0
+    assert json.loads((exp / "overview.json").read_text())["systems"]["ML-VAE"]["speakers"] == {}
 
 
 def test_the_same_answers_give_the_same_files(unscored):
     data, exp = unscored
     first = None
     for _ in range(2):
-        assert audit_experiment(data, exp, SYSTEMS) == 0
-        written = [(exp / name).read_bytes() for name in ("audit.json", "audit.txt")]
+        assert write_overview(data, exp, SYSTEMS) == 0
+        written = [(exp / name).read_bytes() for name in ("overview.json", "overview.txt")]
         assert first in (None, written)
         first = written
 
@@ -151,7 +151,7 @@ def test_what_is_missing_is_named_in_one_line(unscored, tmp_path, capsys, lost, 
     if reason:
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith("score.py: ") and reason in line
-        assert not (tmp_path / "exp" / "audit.json").exists()
+        assert not (tmp_path / "exp" / "overview.json").exists()
 
 
 def test_alignment_alone_is_no_answer(unscored, capsys):
