@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from lhotse import MonoCut
@@ -20,6 +20,7 @@ from mlvae.data.dataset import cut_of_line
 from mlvae.data.manifests import manifest_lines, place_of, shown_id
 from mlvae.made import replaced_folder
 from mlvae.report.pages import AUDIO, INDEX, About, ReferenceUnits, Shown, write_pages
+from mlvae.score.audit import has_reference
 from mlvae.score.experiment import CUTS, TRAINING, read_corpus
 from mlvae.score.graded import GradedReference, is_graded, read_graded
 from mlvae.score.reference import Reference, read_reference
@@ -82,7 +83,7 @@ def report(
         audio: of `mlvae.report.pages.AUDIO`.
         data_dir: ``DATA_DIR/CORPUS``, for the title and the reference; None: where the features of
             the cuts lie, if they have any.
-        labels: by name of a system how it is called; None: by its name.
+        labels: by name of a system how it is called, others are not shown; None: all are, by name.
 
     Returns:
         The exit status: 0, or 1 where no utterance could be shown.
@@ -94,7 +95,12 @@ def report(
     if audio not in AUDIO:
         raise ValueError(f"--audio must be one of {', '.join(AUDIO)}, not {audio!r}")
     answers, out = Path(answers), Path(out)
-    sources = find_sources(answers, labels or {})
+    sources = find_sources(answers, labels)
+    if not sources:
+        raise ValueError(
+            f"{answers} has no answers: neither {ANSWERS} (which `mlvae localize` writes with "
+            f"--format cuts) nor {CUTS} of stage 5, in it or in a folder of a system"
+        )
     ids = {source.name: _ids(source.path) for source in sources}
     data_dir = data_dir or _data_dir(sources[0].path)
     reference = _References(data_dir)
@@ -123,35 +129,27 @@ def _first(done: StageReport) -> str:
 # ---- Where answers lie
 
 
-def find_sources(answers: Path, labels: Mapping[str, str]) -> list[Source]:
+def find_sources(answers: Path, labels: Mapping[str, str] | None = None) -> list[Source]:
     """The manifests of answers, of a judged system first, and of those with a model of their own.
 
     Args:
         answers: see `report`.
-        labels: by name of a folder how the system is called.
-
-    Raises:
-        ValueError: there are none.
+        labels: the same.
     """
-    if answers.is_file():
-        return [Source(labels.get(answers.parent.name, answers.parent.name), answers)]
-    for name in (ANSWERS, CUTS):
-        if (answers / name).is_file():
-            return [Source(labels.get(answers.name, answers.name), answers / name)]
-    paths = [path for path in sorted(answers.glob(f"*/{CUTS}")) if _is_answered(path)]
-    if not paths:
-        raise ValueError(
-            f"{answers} has no answers: neither {ANSWERS} (which `mlvae localize` writes with "
-            f"--format cuts) nor {CUTS} of stage 5, in it or in a folder of a system"
-        )
+    for path in (answers, answers / ANSWERS, answers / CUTS):
+        if path.is_file():
+            return [Source(path.resolve().parent.name, path)]
+    paths = [
+        path
+        for path in sorted(answers.glob(f"*/{CUTS}"))
+        if (labels is None or path.parent.name in labels) and _is_answered(path)
+    ]
 
     def rank(path: Path) -> tuple[bool, bool]:
         return not (path.parent / JUDGE).exists(), not (path.parent / TRAINING).exists()
 
-    return [
-        Source(labels.get(path.parent.name, path.parent.name), path)
-        for path in sorted(paths, key=rank)
-    ]
+    names = labels or {path.parent.name: path.parent.name for path in paths}
+    return [Source(names[path.parent.name], path) for path in sorted(paths, key=rank)]
 
 
 def _is_answered(path: Path) -> bool:
@@ -182,6 +180,13 @@ def _data_dir(path: Path) -> Path | None:
 # ---- Utterances
 
 
+class _Unusable(NamedTuple):
+    """Why a line has no answer."""
+
+    place: str
+    reason: str
+
+
 def _joined(
     sources: Sequence[Source],
     ids: Mapping[str, Sequence[str]],
@@ -190,47 +195,58 @@ def _joined(
 ) -> Iterator[dict[str, Answer]]:
     """The answers of all systems by utterance; those that come in another order are held."""
     readers = {source.name: _answers(source.path, done) for source in sources}
-    waiting: dict[str, dict[str, Answer]] = {source.name: {} for source in sources}
-    left = {name: set(own) for name, own in ids.items()}
-    for utterance in dict.fromkeys(name for own in ids.values() for name in own):
-        found = {}
-        for name, reader in readers.items():
-            while utterance in left[name] and utterance not in waiting[name]:
-                read, answer = next(reader)
-                left[name].discard(read)
-                if answer is not None:
-                    waiting[name][read] = answer
-            if utterance in waiting[name]:
-                found[name] = waiting[name].pop(utterance)
+    waiting: dict[str, dict[str, Answer | _Unusable]] = {source.name: {} for source in sources}
+    own = {name: set(some) for name, some in ids.items()}
+    for utterance in dict.fromkeys(name for some in ids.values() for name in some):
+        found: dict[str, Answer] = {}
+        wrong: dict[str, _Unusable] = {}
+        for name in (name for name in readers if utterance in own[name]):
+            while utterance not in waiting[name]:
+                read, answer = next(readers[name])
+                waiting[name][read] = answer
+            answer = waiting[name].pop(utterance)
+            if isinstance(answer, _Unusable):
+                wrong[name] = answer
+            elif found and _symbols(answer) != _symbols(next(iter(found.values()))):
+                wrong[name] = _Unusable("", "it has other units than another system")
+            else:
+                found[name] = answer
         progress.update()
         if not found:
+            first = next(iter(wrong.values()))
+            done.skip(utterance, first.reason, place=first.place)
             continue
-        units = [unit.symbol for unit in next(iter(found.values())).units]
-        same = {n: a for n, a in found.items() if [unit.symbol for unit in a.units] == units}
-        for name in sorted(set(found) - set(same)):
-            log(f"{STAGE}: {utterance}: {name} has other units and is not shown")
-        yield same
+        for name, one in wrong.items():
+            log(f"{STAGE}: {utterance} is shown without {name}: {one.reason}")
+        yield found
+    for reader in readers.values():  # lines that are nobody's
+        for _ in reader:
+            pass
 
 
-def _answers(path: Path, done: StageReport) -> Iterator[tuple[str, Answer | None]]:
-    """Ids and answers of a manifest; None for what is skipped by name."""
+def _symbols(answer: Answer) -> list[str]:
+    return [unit.symbol for unit in answer.units]
+
+
+def _answers(path: Path, done: StageReport) -> Iterator[tuple[str, Answer | _Unusable]]:
+    """The answers of a manifest by id; lines without an id of their own are skipped."""
     seen: set[str] = set()
     for number, content in manifest_lines(path):
         place = place_of(path, number)
+        if not _has_id(content):
+            done.skip(shown_id(content), "its id is no text", place=place)
+            continue
+        name = content["id"]
+        if name in seen:
+            done.skip(shown_id(content), "another line has this id, too", place=place)
+            continue
+        seen.add(name)
         try:
-            if not _has_id(content):
-                raise ValueError("its id is no text")
-            if content["id"] in seen:
-                raise ValueError("the id of another utterance, which is shown")
-            cut = cut_of_line(content, place, allow_commands=True)  # none is run
-            answer = _checked(cut)
+            # Commands for audio are named, and none is run.
+            yield name, _checked(cut_of_line(content, place, allow_commands=True))
         except (ValueError, KeyError, TypeError) as error:
             reason = " ".join(str(error).split()).removeprefix(f"{place}: ")
-            done.skip(shown_id(content), reason, place=place)
-            answer = None
-        if _has_id(content) and content["id"] not in seen:
-            seen.add(content["id"])
-            yield content["id"], answer
+            yield name, _Unusable(place, reason.removeprefix(f"{shown_id(content)}: "))
 
 
 def _checked(cut: Any) -> Answer:
@@ -256,8 +272,10 @@ class _References:
     def __init__(self, data_dir: Path | None) -> None:
         self.plain: Reference | None = None
         self.graded: list[GradedReference] = []
-        path = None if data_dir is None else data_dir / "reference.jsonl.gz"
-        if path is None or not path.is_file():
+        if data_dir is None or not has_reference(data_dir):
+            return
+        path = data_dir / "reference.jsonl.gz"
+        if not path.is_file():
             return
         if is_graded(path):
             self.graded = [one for one in read_graded(path) if one is not None]
@@ -266,7 +284,7 @@ class _References:
 
     def of(self, answer: Answer) -> ReferenceUnits | None:
         """What it says of an utterance; None: nothing, or of other units (words, not tokens)."""
-        units = [unit.symbol for unit in answer.units]
+        units = _symbols(answer)
         for graded in self.graded:
             place = graded.units.units_of.get(answer.id)
             if place is not None and graded.units.canonical[place] == units:
