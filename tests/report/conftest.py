@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,6 @@ RATE = 8000
 UNITS, PERCEIVED = ("dh", "ah", "k", "ae", "t"), ("d", "ah", "k", "ae", "-")
 PROBABILITIES = (0.9, 0.1, 0.05, 0.2, 0.75)
 WORDS, WORD_OF = ("the", "cat"), (0, 0, 1, 1, 1)
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
-FLAGS += [f"--disable-{what}" for what in ("background-networking", "component-update", "sync")]
 
 
 def answered(
@@ -79,21 +78,17 @@ def write_answers(path: Path, cuts: Sequence[MonoCut]) -> Path:
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory) -> Iterator[Any]:
     """Chromium without a window; one for all tests."""
-    missing = [name for name in ("chromium", "chromedriver") if not shutil.which(name)]
+    programs = [name for name in ("chromium", "chromedriver") if not shutil.which(name)]
+    missing = programs + ["selenium"] * (find_spec("selenium") is None)
     if missing:
-        reason = f"no {' and no '.join(missing)}: apt-get install chromium chromium-driver"
+        reason = (
+            f"no {', no '.join(missing)} (apt-get install chromium chromium-driver; mlvae[dev])"
+        )
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
+    from benchmarks.report import open_browser
 
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium")
-    profile = tmp_path_factory.mktemp("profile")
-    for flag in (*FLAGS, f"--user-data-dir={profile}", "--window-size=1200,900"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options, Service(shutil.which("chromedriver")))
+    driver = open_browser(tmp_path_factory.mktemp("profile"))
     yield driver
     driver.quit()

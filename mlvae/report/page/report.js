@@ -134,7 +134,7 @@ function startIndex(data) {
   const columns = [
     { title: "Utterance", value: (row) => row[1], look: "name",
       cell: (row) => element("a", { href: pageOf(row[0]) }, isolated(row[1])) },
-    { title: "Speaker", value: (row) => row[2], look: "wide", cell: (row) => isolated(row[2]) },
+    { title: "Speaker", value: (row) => row[2], look: "name wide", cell: (row) => isolated(row[2]) },
     number("Flagged", (row) => (found(row) ? found(row)[0] / found(row)[1] : null),
       (row) => (found(row) ? withBar(found(row)[0], found(row)[1]) : "no answer"),
       { about: "Fraction of the units that were perceived as something else" }),
