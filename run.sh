@@ -32,6 +32,7 @@ device=auto         # auto, cpu or cuda
 seed=0              # of everything random
 allow_commands=false  # whether stage 1 runs shell commands that manifests name for audio files
 allow_shared_recordings=false  # whether train, valid and test may have a recording in common
+report=true         # whether stage 6 makes pages to see and hear the answers in a browser
 num_processes=1     # processes that train together in stage 4, each on a GPU of its own or on the CPU
 # end options
 
@@ -66,7 +67,7 @@ conf=$root/recipes/$recipe/conf/$config.yaml
   usage_error "--num-processes must be a positive number of at most 3 digits, not '$num_processes'"
 [[ $seed =~ ^(0|[1-9][0-9]{0,17})$ ]] ||
   usage_error "--seed must be a whole number of at most 18 digits, not '$seed'"
-for option in allow_commands allow_shared_recordings; do
+for option in allow_commands allow_shared_recordings report; do
   [[ ${!option} =~ ^(true|false)$ ]] ||
     usage_error "--${option//_/-} must be true or false, not '${!option}'"
 done
@@ -119,6 +120,8 @@ run_stage() {
 model_options=(--data-dir "$data" --exp-dir "$exp" --config "$conf" --device "$device" --seed "$seed")
 system_options=("${model_options[@]}" --systems "$systems")
 fbank_options=(--data-dir "$data")
+score_options=()
+[[ $report == true ]] || score_options+=(--report false)
 [[ $allow_commands == false ]] || fbank_options+=(--allow-commands true)
 [[ $allow_shared_recordings == false ]] || fbank_options+=(--allow-shared-recordings true)
 
@@ -135,4 +138,4 @@ run_stage 4 train local/train.py --num-processes "$num_processes" "${system_opti
   ${w2v_checkpoint:+--w2v-checkpoint "$w2v_checkpoint"}
 run_stage 5 localize local/localize.py "${system_options[@]}"
 run_stage 6 score local/score.py --data-dir "$data" --exp-dir "$exp" --config "$conf" --seed "$seed" \
-  ${utterance:+--utterance "$utterance"}
+  ${utterance:+--utterance "$utterance"} ${score_options[@]+"${score_options[@]}"}

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Stage 6: score the hypotheses of an experiment against the reference of its corpus.
 
-Of a corpus without a reference, it says what can be said without one.
+Of a corpus without a reference, it says what can be said without one. Both end with a report.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from jsonargparse.typing import PositiveInt
 from mlvae.config import load_config
 from mlvae.device import Seed
 from mlvae.program import start_program
-from mlvae.score.experiment import score_experiment
+from mlvae.score.experiment import find_systems, score_experiment
 from mlvae.score.overview import has_reference, write_overview
+from mlvae.score.report import find_sources, report
 from mlvae.stage import in_one_line
 
 
@@ -44,6 +45,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         type=Optional[str],
         help="test utterance in the plot (default: the first with a mismatch and 5 units)",
     )
+    parser.add_argument(
+        "--report",
+        type=bool,
+        default=True,
+        help="whether to make report/, pages to see and hear the answers in a browser",
+    )
     options = parser.parse_args(argv)
     return in_one_line("score.py", lambda: score(options))
 
@@ -55,19 +62,26 @@ def score(options: Namespace) -> int:
         ValueError, OSError: something is missing or cannot be used, see there.
     """
     systems = list(load_config(options.config).systems.values())
-    if not has_reference(options.data_dir):
+    if has_reference(options.data_dir):
+        status = score_experiment(
+            options.data_dir,
+            options.exp_dir,
+            systems,
+            seed=options.seed,
+            num_resamples=options.num_resamples,
+            cluster=options.cluster,
+            utterance=options.utterance,
+        )
+    else:
         if options.utterance is not None:
             raise ValueError("there is no reference: no utterance is drawn (--utterance)")
-        return write_overview(options.data_dir, options.exp_dir, systems, options.seed)
-    return score_experiment(
-        options.data_dir,
-        options.exp_dir,
-        systems,
-        seed=options.seed,
-        num_resamples=options.num_resamples,
-        cluster=options.cluster,
-        utterance=options.utterance,
-    )
+        status = write_overview(options.data_dir, options.exp_dir, systems, options.seed)
+    labels = {system.name: system.label for system in find_systems(systems, options.exp_dir)}
+    if status == 0 and options.report and find_sources(options.exp_dir, labels):
+        # People take the report of their own recordings elsewhere; a corpus stays where it is.
+        audio = "link" if has_reference(options.data_dir) else "copy"
+        report(options.exp_dir, options.exp_dir / "report", audio, options.data_dir, labels)
+    return status
 
 
 if __name__ == "__main__":

@@ -79,11 +79,12 @@ class Answer:
         words: in order; empty where nothing is known of words.
         units: the canonical units in order.
         score_per_frame: mean over the frames of units of the log posterior minus log prior that the
-            aligner's model gives the forced alignment (natural logarithms).
+            aligner's model gives the forced alignment (natural logarithms). None of stage 5, which
+            does not compute it.
         loop_gain: the same for a free loop over all units, minus ``score_per_frame``: how much
             better any sounds at all explain the recording than its text. The loop has the best
             state of any unit in each frame, so that this is never negative; it is high where the
-            text belongs to another recording.
+            text belongs to another recording. None of stage 5.
         cut: the cut with its tiers, see docs/formats.md.
     """
 
@@ -93,8 +94,8 @@ class Answer:
     duration: float
     words: list[Word]
     units: list[Unit]
-    score_per_frame: float
-    loop_gain: float
+    score_per_frame: float | None
+    loop_gain: float | None
     cut: MonoCut = field(repr=False, compare=False)
 
     @property
@@ -119,7 +120,7 @@ def answer_of(cut: MonoCut) -> Answer:
     (supervision,) = cut.supervisions
     items = tier(cut, "mlvae")
     deleted = _scores(cut, "mlvae_deleted", len(items))
-    word_of = units_of_words(cut)
+    word_of, custom = units_of_words(cut), cut.custom or {}
     units = [
         Unit(
             symbol=item.symbol,
@@ -140,8 +141,8 @@ def answer_of(cut: MonoCut) -> Answer:
         duration=cut.duration,
         words=[] if word_of is None else _words(cut, units, word_of),
         units=units,
-        score_per_frame=cut.custom["score_per_frame"],
-        loop_gain=cut.custom["loop_gain"],
+        score_per_frame=custom.get("score_per_frame"),
+        loop_gain=custom.get("loop_gain"),
         cut=cut,
     )
 

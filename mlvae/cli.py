@@ -165,6 +165,31 @@ def _parser() -> argparse.ArgumentParser:
         "out", type=Path, metavar="OUT.csv", nargs="?", help="table to write of all differences"
     )
     compare.set_defaults(run=_compare)
+
+    report = commands.add_parser(
+        "report", help="make pages of answers, to see and hear them in a browser"
+    )
+    report.add_argument(
+        "answers",
+        type=Path,
+        metavar="ANSWERS",
+        help="folder that `localize` wrote (--format cuts), of a system of stage 5, or of an "
+        "experiment with several systems: EXP_DIR/RECIPE/CORPUS/CONFIG",
+    )
+    report.add_argument("out", type=Path, metavar="OUT", help="folder to write")
+    report.add_argument(
+        "--audio",
+        default="copy",
+        metavar="HOW",
+        help="copy: into OUT, which can then be given away; link: wav files are played from where "
+        "they lie, others copied; none (default: copy)",
+    )
+    report.add_argument(
+        "--data-dir",
+        type=Path,
+        help="data folder of the corpus, for its reference (default: where the features lie)",
+    )
+    report.set_defaults(run=_report)
     return parser
 
 
@@ -266,6 +291,12 @@ def _localized(options: argparse.Namespace) -> int:
         print(describe(answer_one(options.model, found, chosen)))
         return 0
     return localize(options.model, found, options.paths[-1], chosen)
+
+
+def _report(options: argparse.Namespace) -> int:
+    from mlvae.score.report import report
+
+    return report(options.answers, options.out, options.audio, options.data_dir)
 
 
 def _missing(error: ImportError) -> str:

@@ -98,6 +98,8 @@ def test_run_hands_the_utterance_of_the_picture_to_stage_6(project):
     localize, score = stages(project)
     assert "--utterance" not in localize
     assert score.endswith("--seed 0 --utterance theo-test-003")
+    assert run(project, "--report", "false", "--stage", "6").returncode == 0
+    assert stages(project)[-1].endswith("--seed 0 --report false")
 
 
 def test_run_hands_the_weights_of_wav2vec_to_stage_4(project):

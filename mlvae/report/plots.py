@@ -51,6 +51,8 @@ SIGN = "\N{NOT EQUAL TO}"
 WIDTH, FEW_UNITS, UNIT_INCHES, MAX_WIDTH = 10.0, 12, 0.25, 24.0
 # Inches of the plot without its rows, and of each row.
 TOP_INCHES, ROW_INCHES = 3.8, 0.6
+# Of a row of a system that gives P: how much higher it is, in heights of a row.
+P_HEIGHT, P_BAR = 0.5, "#8fb4d9"
 TIME_DECIMALS = 6
 # Ends are rounded to a tenth of a millisecond, starts are not: less than this is no length.
 NO_LENGTH = 2e-4
@@ -65,13 +67,14 @@ UPRIGHT_COLUMNS = 11
 class Span:
     """One unit as drawn: times in seconds, its symbol, and the symbol that the text has for it.
 
-    The text has none for an insertion.
+    The text has none for an insertion. ``p`` is P(mispronounced) where a system has given it.
     """
 
     start: float
     end: float
     symbol: str
     written: str | None
+    p: float | None = None
 
     @property
     def marked(self) -> bool:
@@ -122,7 +125,8 @@ def draw_utterance(
     }
     for name, hypothesis in found.items():
         rows[name] = hypothesis and [
-            Span(unit.start, unit.end, said.symbol, unit.symbol) for unit, said in zip(*hypothesis)
+            Span(unit.start, unit.end, said.symbol, unit.symbol, unit.score)
+            for unit, said in zip(*hypothesis)
         ]
     marks = f"Hatched, as in 'a {SIGN} b': a where the text says b."
     boundaries = [time for unit, said, *span in reference if said != unit.symbol for time in span]
@@ -136,6 +140,8 @@ def draw_utterance(
         marks += " The symbol -: a deletion; a thick line: a unit without length."
     if inserted:
         marks += " The sign +: an insertion."
+    if any(span.p is not None for spans in rows.values() for span in spans or ()):
+        marks += " Bars below a row: P(mispronounced) of each unit, from 0 to 1."
     draw_rows(features, cut.duration, rows, title, f"{caption} {marks}", path, boundaries)
 
 
@@ -159,12 +165,13 @@ def draw_rows(
         path: The file.
         boundaries: Seconds at which a dotted line goes through all rows.
     """
-    height = TOP_INCHES + ROW_INCHES * len(rows)
+    heights = [1.0 + P_HEIGHT * _has_p(spans) for spans in rows.values()]
+    height = TOP_INCHES + ROW_INCHES * sum(heights)
     most = max((len(spans) for spans in rows.values() if spans), default=0)
     width = min(WIDTH + UNIT_INCHES * max(most - FEW_UNITS, 0), MAX_WIDTH)
     figure = _new_figure(width, height)
-    heights = [3.2] + [1.0] * len(rows)
-    top, *lower = figure.subplots(len(heights), sharex=True, gridspec_kw={"height_ratios": heights})
+    ratios = {"height_ratios": [3.2, *heights]}
+    top, *lower = figure.subplots(1 + len(rows), sharex=True, gridspec_kw=ratios)
     # Percentiles keep digital silence (a constant far below everything) from eating the contrast.
     darkest, brightest = np.percentile(features, [5, 99.5])
     top.imshow(
@@ -192,13 +199,15 @@ def draw_rows(
 
 
 def _draw_row(axes: Axes, label: str, spans: Sequence[Span] | None) -> None:
-    axes.set_ylim(0, 1)
+    axes.set_ylim(-P_HEIGHT * _has_p(spans), 1)
     axes.set_yticks([])
     axes.set_ylabel(label, rotation=0, ha="right", va="center", fontsize=10)
     axes.spines[["top", "left", "right", "bottom"]].set_visible(False)
     if spans is None:
         axes.text(0.01, 0.5, "no hypothesis", transform=axes.transAxes, va="center", fontsize=10)
         return
+    for span in spans:
+        _draw_p(axes, span)
     without_length: dict[float, list[Span]] = {}
     for span in spans:
         if span.end - span.start < NO_LENGTH:
@@ -218,6 +227,35 @@ def _draw_row(axes: Axes, label: str, spans: Sequence[Span] | None) -> None:
         _write(axes, span)
     for time, together in without_length.items():
         _draw_without_length(axes, time, together, crowded=len(spans) > FEW_UNITS)
+
+
+def _has_p(spans: Sequence[Span] | None) -> bool:
+    return any(span.p is not None for span in spans or ())
+
+
+def _draw_p(axes: Axes, span: Span) -> None:
+    """A bar below a unit that is as high as its P, with the number where there is room."""
+    if span.p is None:
+        return
+    low, room = -P_HEIGHT + 0.04, P_HEIGHT - 0.1
+    if span.end - span.start < NO_LENGTH:
+        axes.plot([span.start] * 2, [low, low + room * span.p], color=P_BAR, linewidth=3.0)
+        return
+    width = span.end - span.start
+    bar = {"edgecolor": INK, "linewidth": 0.4}
+    axes.add_patch(Rectangle((span.start, low), width, room, facecolor="white", **bar))
+    axes.add_patch(Rectangle((span.start, low), width, room * span.p, facecolor=P_BAR, **bar))
+    number = f"{span.p:.2f}"
+    if _fitting_size(axes, span, [number], upright=False) >= SMALLEST_TEXT:
+        axes.text(
+            span.start + width / 2,
+            low + room / 2,
+            number,
+            ha="center",
+            va="center",
+            fontsize=7,
+            clip_on=True,
+        )
 
 
 def _draw_without_length(axes: Axes, time: float, spans: Sequence[Span], crowded: bool) -> None:
@@ -338,7 +376,9 @@ def write_learning_curves(folder: Path) -> bool:
     if kept := training.get("best_iteration"):
         caption = f"Vertical line: iteration {kept}, which is kept"
         caption += f" (criterion: {training['criterion']})." if "criterion" in training else "."
-    draw_learning_curves(history, kept, folder.name, caption, folder / LEARNING_CURVES)
+    draw_learning_curves(
+        history, kept, folder.name, caption, folder / LEARNING_CURVES, training.get("chosen_by")
+    )
     return True
 
 
@@ -348,6 +388,7 @@ def draw_learning_curves(
     title: str,
     caption: str,
     path: Path,
+    chosen_by: str | None = None,
 ) -> None:
     """Draw scalars by iteration.
 
@@ -359,6 +400,8 @@ def draw_learning_curves(
         title: Line above the plot.
         caption: Text below it.
         path: The file.
+        chosen_by: The scalar that has chosen the iteration: its panel has a bold title, and a star
+            with the value; None: no panel has.
 
     Raises:
         ValueError: ``history`` has no scalars.
@@ -373,6 +416,8 @@ def draw_learning_curves(
     grid = figure.subplots(num_rows, num_columns, squeeze=False).reshape(-1)
     for axes, (name, keys) in zip(grid, panels.items()):
         _draw_curves_of(axes, name, keys, history, kept)
+        if kept is not None and chosen_by in keys and chosen_by in history[kept - 1]:
+            _mark_choice(axes, kept, history[kept - 1][chosen_by])
     for axes in grid[len(panels) :]:
         axes.set_visible(False)
     figure.suptitle(title, fontsize=12)
@@ -431,6 +476,15 @@ def _draw_curves_of(
     axes.set_xlabel("iteration", fontsize=9)
     axes.tick_params(labelsize=8)
     axes.grid(alpha=0.25)
+
+
+def _mark_choice(axes: Axes, kept: int, value: float) -> None:
+    axes.set_title(f"{axes.get_title()} (chooses)", fontsize=10, fontweight="bold")
+    axes.plot([kept], [value], color=INK, marker="*", markersize=13, linestyle="none", zorder=3)
+    axes.annotate(
+        f"{value:.3g}", (kept, value), (0, 9), textcoords="offset points", ha="center", fontsize=9
+    )
+    axes.margins(y=0.2)
 
 
 # ---- Reliability ------------------------------------------------------------------------------

@@ -685,6 +685,7 @@ class FineTuner:
             "iterations": len(loop.history),
             "best_iteration": loop.best_iteration,
             "criterion": "CTC loss of the canonical units of the validation part",
+            "chosen_by": "loss/valid",
             "history": loop.history,
         }
 

@@ -146,6 +146,7 @@ class Trainer:
             "iterations": len(loop.history),
             "best_iteration": loop.best_iteration,
             "criterion": meaning,
+            "chosen_by": criterion,
             "history": loop.history,
         }
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from lhotse import MonoCut, SupervisionSegment
 from lhotse.supervision import AlignmentItem
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.patches import Rectangle
@@ -149,6 +150,24 @@ def test_a_row_for_each_system(tmp_path, drawn, monkeypatch):
     assert drawn[0].get_figheight() == pytest.approx(3.8 + 5 * 0.6)
 
 
+def test_p_is_a_bar_below_each_unit_of_a_system(tmp_path, drawn):
+    rows = make_rows()
+    pairs = zip(rows["said"], (0.97, 0.0, 0.5, None, 1.0, 0.25))
+    rows["said"] = [Span(s.start, s.end, s.symbol, s.written, p) for s, p in pairs]
+    rows["said"].append(Span(1.5, 1.5, "-", "8", 0.5))
+    draw_some(tmp_path / "a.png", rows)
+    _, text, said = drawn[0].axes
+    assert text.get_ylim() == (0, 1) and said.get_ylim() == (-plots.P_HEIGHT, 1)
+    bars = [box for box in said.patches if box.get_facecolor() == to_rgba(plots.P_BAR)]
+    full = plots.P_HEIGHT - 0.1
+    assert [bar.get_height() / full for bar in bars] == pytest.approx([0.97, 0.0, 0.5, 1.0, 0.25])
+    numbers = [label.get_text() for label in said.texts if "." in label.get_text()]
+    assert numbers == ["0.97", "0.00", "0.50", "1.00", "0.25"]
+    heights = [line.get_ydata() for line in said.lines if line.get_color() == plots.P_BAR]
+    assert [high - low for low, high in heights] == pytest.approx([0.5 * full])
+    assert drawn[0].get_figheight() == pytest.approx(3.8 + 0.6 * (2 + plots.P_HEIGHT))
+
+
 def test_a_length_that_rounding_made_is_none(tmp_path, drawn):
     spans = [Span(0.0, 0.5, "3", "3"), Span(0.5, 0.5 + 5e-5, "-", "5")]
     draw_some(tmp_path / "a.png", {"found": spans})
@@ -226,6 +245,15 @@ def test_from_what_a_training_left(tmp_path, drawn):
     assert (tmp_path / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
     caption = drawn[0].get_supxlabel()
     assert caption == "Vertical line: iteration 3, which is kept (criterion: F1 of units)."
+    assert not any("chooses" in axes.get_title() for axes in visible(drawn[0]))
+    (tmp_path / "training.json").write_text(
+        json.dumps(training | {"chosen_by": "path_score/valid"})
+    )
+    assert write_learning_curves(tmp_path)
+    (score,) = [axes for axes in visible(drawn[1]) if axes.get_title().endswith("(chooses)")]
+    (star,) = [line for line in score.lines if line.get_marker() == "*"]
+    assert star.get_xydata().tolist() == [[3, 1.2]]
+    assert [text.get_text() for text in score.texts] == ["1.2"]
 
 
 def test_forced_alignment_has_scores_only_and_others_may_have_nothing(tmp_path, drawn):

@@ -1,0 +1,360 @@
+"""`mlvae report`: answers as pages that people open, see and hear, see `mlvae.report.pages`.
+
+Answers are what `mlvae localize` wrote, the folder of a system, or that of an experiment with
+several systems, whose scores and reference are shown, too. They are read one by one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from lhotse import MonoCut
+
+from mlvae.answers import Answer, answer_of
+from mlvae.data.dataset import cut_of_line
+from mlvae.data.manifests import manifest_lines, place_of, shown_id
+from mlvae.made import replaced_folder
+from mlvae.report.pages import AUDIO, INDEX, About, ReferenceUnits, Shown, write_pages
+from mlvae.score.audit import has_reference
+from mlvae.score.experiment import CUTS, TRAINING, read_corpus
+from mlvae.score.graded import GradedReference, is_graded, read_graded
+from mlvae.score.reference import Reference, read_reference
+from mlvae.stage import SKIPPED, Progress, StageReport, log, stage_folder
+from mlvae.systems.judge import JUDGE
+
+STAGE = "report"
+ANSWERS = "cuts.jsonl.gz"
+TIERS = ("mlvae", "mlvae_perceived")
+RESULTS, RELIABILITY = "results.json", "reliability.png"
+#: Metrics of ``results.json`` that are shown, and their headings.
+METRICS = {
+    "pooled_f1": "pooled F1",
+    "hard_f1": "hard F1",
+    "average_iou": "average IoU",
+    "average_precision": "AP",
+    "area_under_curve": "AUC",
+    "brier_skill": "Brier skill",
+    "expected_calibration_error": "calibration error",
+}
+#: The same of a graded reference, for units that are scored below 0.5.
+GRADED_METRICS = {
+    "average_precision": "AP",
+    "auc": "AUC",
+    "best_f1": "best F1",
+    "hard_f1": "hard F1",
+    "hard_flagged": "flagged",
+    "brier_skill": "Brier skill",
+    "expected_calibration_error": "calibration error",
+}
+GRADED_THRESHOLD = "0.5"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where answers lie.
+
+    Attributes:
+        name: of the system, as it is shown.
+        path: a manifest of cuts with the tiers of localisation.
+    """
+
+    name: str
+    path: Path
+
+
+def report(
+    answers: Path,
+    out: Path,
+    audio: str = "copy",
+    data_dir: Path | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> int:
+    """Write a report of answers.
+
+    Args:
+        answers: a folder that `mlvae localize` wrote, of a system, or of an experiment; or a
+            manifest of cuts with answers.
+        out: folder to write. What a report made there before is replaced, nothing else.
+        audio: of `mlvae.report.pages.AUDIO`.
+        data_dir: ``DATA_DIR/CORPUS``, for the title and the reference; None: where the features of
+            the cuts lie, if they have any.
+        labels: by name of a system how it is called, others are not shown; None: all are, by name.
+
+    Returns:
+        The exit status: 0, or 1 where no utterance could be shown.
+
+    Raises:
+        ValueError: there are no answers, they are damaged, or ``out`` holds what was not made here.
+        OSError: something cannot be read or written.
+    """
+    if audio not in AUDIO:
+        raise ValueError(f"--audio must be one of {', '.join(AUDIO)}, not {audio!r}")
+    answers, out = Path(answers), Path(out)
+    sources = find_sources(answers, labels)
+    if not sources:
+        raise ValueError(
+            f"{answers} has no answers: neither {ANSWERS} (which `mlvae localize` writes with "
+            f"--format cuts) nor {CUTS} of stage 5, in it or in a folder of a system"
+        )
+    ids = {source.name: _ids(source.path) for source in sources}
+    data_dir = data_dir or _data_dir(sources[0].path)
+    reference = _References(data_dir)
+    about = _about(answers, data_dir, sources)
+    with stage_folder(STAGE, out) as record:
+        done = StageReport(STAGE, out)
+        with replaced_folder(out, record, INDEX) as fresh:
+            total = len(dict.fromkeys(name for own in ids.values() for name in own))
+            with Progress(STAGE, "utterance", total) as progress:
+                found = _joined(sources, ids, done, progress)
+                shown = (Shown(one, reference.of(next(iter(one.values())))) for one in found)
+                done.done(write_pages(fresh, out, about, shown, audio))
+            if not done.num_done:
+                raise ValueError(f"{answers}: no utterance can be shown, as {_first(done)}")
+        status = done.finish()
+    log(f"{STAGE}: open {out / INDEX} in a browser")
+    return status
+
+
+def _first(done: StageReport) -> str:
+    if not done.skipped:
+        return "there is none"
+    return f"{done.skipped[0]['id']}: {done.skipped[0]['reason']}"
+
+
+# ---- Where answers lie
+
+
+def find_sources(answers: Path, labels: Mapping[str, str] | None = None) -> list[Source]:
+    """The manifests of answers, of a judged system first, and of those with a model of their own.
+
+    Args:
+        answers: see `report`.
+        labels: the same.
+    """
+    for path in (answers, answers / ANSWERS, answers / CUTS):
+        if path.is_file():
+            return [Source(path.resolve().parent.name, path)]
+    paths = [
+        path
+        for path in sorted(answers.glob(f"*/{CUTS}"))
+        if (labels is None or path.parent.name in labels) and _is_answered(path)
+    ]
+
+    def rank(path: Path) -> tuple[bool, bool]:
+        return not (path.parent / JUDGE).exists(), not (path.parent / TRAINING).exists()
+
+    names = labels or {path.parent.name: path.parent.name for path in paths}
+    return [Source(names[path.parent.name], path) for path in sorted(paths, key=rank)]
+
+
+def _is_answered(path: Path) -> bool:
+    """Whether the first cut has the tiers of localisation; that of forced alignment has not."""
+    for _, content in manifest_lines(path):
+        (supervision, *_) = content.get("supervisions") or [{}]
+        return set(TIERS) <= set(supervision.get("alignment") or {})
+    return False
+
+
+def _ids(path: Path) -> list[str]:
+    return [content["id"] for _, content in manifest_lines(path) if _has_id(content)]
+
+
+def _has_id(content: Mapping[str, Any]) -> bool:
+    return isinstance(content.get("id"), str)
+
+
+def _data_dir(path: Path) -> Path | None:
+    for _, content in manifest_lines(path):
+        storage = (content.get("features") or {}).get("storage_path")
+        if isinstance(storage, str) and (Path(storage).parents[1] / "corpus.json").is_file():
+            return Path(storage).parents[1]
+        break
+    return None
+
+
+# ---- Utterances
+
+
+class _Unusable(NamedTuple):
+    """Why a line has no answer."""
+
+    place: str
+    reason: str
+
+
+def _joined(
+    sources: Sequence[Source],
+    ids: Mapping[str, Sequence[str]],
+    done: StageReport,
+    progress: Progress,
+) -> Iterator[dict[str, Answer]]:
+    """The answers of all systems by utterance; those that come in another order are held."""
+    readers = {source.name: _answers(source.path, done) for source in sources}
+    waiting: dict[str, dict[str, Answer | _Unusable]] = {source.name: {} for source in sources}
+    own = {name: set(some) for name, some in ids.items()}
+    for utterance in dict.fromkeys(name for some in ids.values() for name in some):
+        found: dict[str, Answer] = {}
+        wrong: dict[str, _Unusable] = {}
+        for name in (name for name in readers if utterance in own[name]):
+            while utterance not in waiting[name]:
+                read, answer = next(readers[name])
+                waiting[name][read] = answer
+            answer = waiting[name].pop(utterance)
+            if isinstance(answer, _Unusable):
+                wrong[name] = answer
+            elif found and _symbols(answer) != _symbols(next(iter(found.values()))):
+                wrong[name] = _Unusable("", "it has other units than another system")
+            else:
+                found[name] = answer
+        progress.update()
+        if not found:
+            first = next(iter(wrong.values()))
+            done.skip(utterance, first.reason, place=first.place)
+            continue
+        for name, one in wrong.items():
+            log(f"{STAGE}: {utterance} is shown without {name}: {one.reason}")
+        yield found
+    for reader in readers.values():  # lines that are nobody's
+        for _ in reader:
+            pass
+
+
+def _symbols(answer: Answer) -> list[str]:
+    return [unit.symbol for unit in answer.units]
+
+
+def _answers(path: Path, done: StageReport) -> Iterator[tuple[str, Answer | _Unusable]]:
+    """The answers of a manifest by id; lines without an id of their own are skipped."""
+    seen: set[str] = set()
+    for number, content in manifest_lines(path):
+        place = place_of(path, number)
+        if not _has_id(content):
+            done.skip(shown_id(content), "its id is no text", place=place)
+            continue
+        name = content["id"]
+        if name in seen:
+            done.skip(shown_id(content), "another line has this id, too", place=place)
+            continue
+        seen.add(name)
+        try:
+            # Commands for audio are named, and none is run.
+            yield name, _checked(cut_of_line(content, place, allow_commands=True))
+        except (ValueError, KeyError, TypeError) as error:
+            reason = " ".join(str(error).split()).removeprefix(f"{place}: ")
+            yield name, _Unusable(place, reason.removeprefix(f"{shown_id(content)}: "))
+
+
+def _checked(cut: Any) -> Answer:
+    """The answer of a cut.
+
+    Raises:
+        ValueError: it has none.
+    """
+    if not isinstance(cut, MonoCut) or len(cut.supervisions) != 1:
+        raise ValueError("a cut of one channel with one supervision is expected")
+    missing = [name for name in TIERS if name not in (cut.supervisions[0].alignment or {})]
+    if missing:
+        raise ValueError(f"no answer: no tier {' and '.join(missing)}")
+    answer = answer_of(cut)
+    if not answer.units:
+        raise ValueError("no answer: no units")
+    return answer
+
+
+class _References:
+    """The reference of a corpus, where there is one."""
+
+    def __init__(self, data_dir: Path | None) -> None:
+        self.plain: Reference | None = None
+        self.graded: list[GradedReference] = []
+        if data_dir is None or not has_reference(data_dir):
+            return
+        path = data_dir / "reference.jsonl.gz"
+        if not path.is_file():
+            return
+        if is_graded(path):
+            self.graded = [one for one in read_graded(path) if one is not None]
+        else:
+            self.plain = read_reference(path)
+
+    def of(self, answer: Answer) -> ReferenceUnits | None:
+        """What it says of an utterance; None: nothing, or of other units (words, not tokens)."""
+        units = _symbols(answer)
+        for graded in self.graded:
+            place = graded.units.units_of.get(answer.id)
+            if place is not None and graded.units.canonical[place] == units:
+                scores = [None if np.isnan(s) else float(s) for s in graded.scores[place]]
+                return ReferenceUnits(units, scores=scores)
+        place = self.plain and self.plain.units_of.get(answer.id)
+        if self.plain is None or place is None or self.plain.canonical[place] != units:
+            return None
+        annotation = self.plain.annotation
+        row = self.plain.utterances.index(answer.id) if annotation else 0
+        return ReferenceUnits(
+            self.plain.perceived[place],
+            self.plain.starts[place].tolist(),
+            self.plain.ends[place].tolist(),
+            inserted=annotation.insertions[row] if annotation else (),
+        )
+
+
+# ---- What a report says of the whole
+
+
+def _about(answers: Path, data_dir: Path | None, sources: Sequence[Source]) -> About:
+    corpus = {} if data_dir is None else read_corpus(data_dir)
+    notes = ["A machine spoke these recordings."] if corpus.get("synthetic") else []
+    results = _results(answers / RESULTS)
+    reliability = answers / RELIABILITY
+    return About(
+        title=str(corpus.get("title") or answers.resolve().name),
+        systems=[source.name for source in sources],
+        scores=_scores(results),
+        calibration=reliability if results and reliability.is_file() else None,
+        skipped=_skipped(answers / SKIPPED),
+        notes=notes,
+    )
+
+
+def _results(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON: {error}") from None
+
+
+def _scores(results: Mapping[str, Any]) -> list[list[list[str]]]:
+    """Rows of a table, see `mlvae.report.pages.About`; none without results."""
+    systems = {
+        name: about.get("below", {}).get(GRADED_THRESHOLD, about)
+        for name, about in results.get("systems", {}).items()
+    }
+    graded = any("below" in about for about in results.get("systems", {}).values())
+    metrics = GRADED_METRICS if graded else METRICS
+    if not systems:
+        return []
+    rows = [[["system"], *([heading] for heading in metrics.values())]]
+    for name, about in systems.items():
+        cells = [_cell(about.get(key), about.get(f"{key}_interval")) for key in metrics]
+        rows.append([[name], *cells])
+    return rows
+
+
+def _cell(value: float | None, interval: Sequence[float] | None) -> list[str]:
+    if value is None:
+        return ["–"]
+    shown = [f"{value:.3f}"]
+    return shown if interval is None else [*shown, f"[{interval[0]:.3f}, {interval[1]:.3f}]"]
+
+
+def _skipped(path: Path) -> list[dict[str, Any]]:
+    """What localisation has skipped."""
+    if not path.is_file():
+        return []
+    lines = [content for _, content in manifest_lines(path)]
+    return [one for one in lines if str(one.get("stage", "")).endswith("localize")]
