@@ -16,8 +16,8 @@ So the arcs of a unit grow with its branches, and not with their square. Where u
 branches and nothing but units is spoken, junctions would only cost: there the last state of a
 branch leads to the first state of the next ones directly, which accepts the same with fewer arcs.
 
-Silence is a self-loop on the junctions at both edges and between words, or on all. An insertion has a state
-beside each junction, and a self-loop on the junction for a single frame.
+Silence is a self-loop on the junctions at both edges and between words, or on all. An insertion has
+a state beside each junction, and a self-loop on the junction for a single frame.
 
 A deletion is a skip arc: it leaves the junction before the deleted units and reads the first frame
 of what follows, or nothing and ends the path. Silence and insertions beside deleted units would
