@@ -151,7 +151,8 @@ class PosteriorDataset(UnitDataset):
         for begin in range(0, num_frames, size):
             end = min(begin + size, num_frames)
             first, last = max(begin - margin, 0), min(end + margin, num_frames)
-            samples = waveform[round(first * FRAME_SHIFT * rate) : round(last * FRAME_SHIFT * rate)]
+            stop = round(last * FRAME_SHIFT * rate) if last < num_frames else None
+            samples = waveform[round(first * FRAME_SHIFT * rate) : stop]
             posteriors = self._of_samples(samples, cut.id)
             part = on_frames(self._of_units(posteriors), self.model.frame_shift, last - first)
             found.append(part[begin - first : end - first])

@@ -355,7 +355,9 @@ def load_acoustic(setup: Setup, cuts: CutSet) -> TrainedAcoustic:
     if metadata.get("units") != list(table.symbols):
         raise ValueError(f"{path} is of other units than the unit table: run stage 4 again")
     symbols = metadata["symbols"]
-    place = Path(settings.path) if settings.path else setup.folder / OWN / _NAMES[settings.adapter]
+    place = setup.folder / OWN / _NAMES.get(settings.adapter, "")
+    if settings.path:
+        place = Path(settings.path)
     source = _source(settings, place, symbols, device)
     if list(source.symbols) != symbols:
         raise ValueError(f"{place} has other symbols than in training: run stage 4 again")

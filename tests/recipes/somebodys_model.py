@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from pathlib import Path
 
@@ -16,11 +15,12 @@ import torch.nn.functional as F
 BLANK = "<blk>"
 SYMBOLS = [BLANK, *(f"D{digit}" for digit in range(10)), "|"]
 RATE = 8000
-#: 160 samples at 8 kHz are 20 ms.
+#: Samples of a frame, 20 ms, and the convolutions that make frames.
+FRAME = 160
 STRIDES, KERNELS = (20, 2, 2, 2), (80, 4, 4, 4)
 
 
-def train(recordings: Path, steps: int = 150, seed: int = 0):
+def train(recordings: Path, steps: int = 240, seed: int = 0):
     """A ``Wav2Vec2ForCTC`` of 40,000 parameters on strings of the training recordings."""
     from transformers import Wav2Vec2Config, Wav2Vec2ForCTC
 
@@ -60,7 +60,7 @@ def train(recordings: Path, steps: int = 150, seed: int = 0):
     for step in range(steps):
         texts, ends, waveforms = [], [], []
         for _ in range(8):
-            digits = rng.integers(0, 10, 5)
+            digits = rng.integers(0, 10, 6)
             parts = [pieces[digit][rng.integers(len(pieces[digit]))] for digit in digits]
             texts.append(digits + 1)
             ends.append(np.cumsum([len(part) for part in parts]))
@@ -72,11 +72,12 @@ def train(recordings: Path, steps: int = 150, seed: int = 0):
         if step < steps // 2:  # spikes in the middle, or CTC would say blank alone for long
             targets = np.zeros(log_probs.shape[:2], dtype=np.int64)
             for row, text, end in zip(targets, texts, ends):
-                middle = (end + np.append(0, end[:-1])) // 2
-                row[middle // math.prod(STRIDES)] = text
-            loss = F.nll_loss(log_probs.flatten(0, 1), torch.from_numpy(targets).flatten())
+                middle = (end + np.append(0, end[:-1])) // (2 * FRAME)
+                row[np.minimum(middle, len(row) - 1)] = text
+            weights = torch.ones(len(SYMBOLS)).index_fill(0, torch.tensor([0]), 0.1)
+            loss = F.nll_loss(log_probs.flatten(0, 1), torch.from_numpy(targets).flatten(), weights)
         else:
-            sizes = [torch.full((8,), size) for size in (log_probs.shape[1], 5)]
+            sizes = [torch.full((8,), size) for size in (log_probs.shape[1], 6)]
             labels = torch.from_numpy(np.stack(texts))
             loss = F.ctc_loss(log_probs.transpose(0, 1), labels, *sizes)
         optimizer.zero_grad()
