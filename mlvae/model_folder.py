@@ -8,6 +8,7 @@ more memory than its files have bytes is refused before it is made.
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import math
 import os
@@ -56,7 +57,14 @@ ALIGNER = "fa/model.safetensors"
 FORMAT = 1
 
 #: Largest files in bytes, by the end of the name; headers of safetensors have a limit of their own.
-LARGEST = {".json": 2**20, ".yaml": 2**20, ".txt": 2**25, ".model": 2**24, ".safetensors": 2**33}
+LARGEST = {
+    ".json": 2**20,
+    ".yaml": 2**20,
+    ".txt": 2**25,
+    ".model": 2**24,
+    ".safetensors": 2**33,
+    ".onnx": 2**31,
+}
 LARGEST_HEADER = 2**20
 #: What pickles are named; of a name like these no file may lie in the folder.
 PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".bin", ".joblib")
@@ -112,8 +120,7 @@ def pack(
     settings = load_config(config or system_folder / CONFIG, [name])
     if KINDS[settings.system(name).kind].load is None:
         raise ValueError(f"{name} flags nothing: there is no model of it to pack")
-    if hasattr(settings.system(name).settings, "checkpoint"):
-        settings.system(name).settings.checkpoint = ""  # of this machine; training is over
+    kind, packed = KINDS[settings.system(name).kind], copy.copy(settings.system(name).settings)
     cuts = {s: load_cuts(experiment / "fa" / f"cuts_{s}.jsonl.gz") for s in ("train", "valid")}
     data_dir = data_dir or _data_dir_of(cuts["train"])
     table = UnitTable.load(data_dir / "units" / TOKENS)
@@ -121,6 +128,9 @@ def pack(
     with made_tree(folder, "pack", ABOUT) as fresh:
         (fresh / name).mkdir()
         (fresh / "fa").mkdir()
+        own = kind.pack(packed, fresh / name) if kind.pack else None
+        for file in kind.files:
+            setattr(settings.system(name).settings, file, "")
         write_config(fresh / CONFIG, settings, name)
         if load_config(fresh / CONFIG, [name]).system(name).settings != (
             settings.system(name).settings
@@ -138,6 +148,7 @@ def pack(
             "system": name,
             "label": settings.system(name).label,
             "kind": settings.system(name).kind,
+            **({} if own is None else {settings.system(name).kind: own}),
             "sampling_rate": corpus["sampling_rate"],
             "features": {key: value for key, value in features.items() if key != "device"},
             "text": text,
@@ -505,6 +516,9 @@ def _load(folder: Path, about: dict[str, Any], device: torch.device, lexicon: Pa
             f"{folder / CONFIG}: {name} is of kind {config.system(name).kind}, {ABOUT} says "
             f"{about['kind']}"
         )
+    for setting in KINDS[about["kind"]].files:
+        if getattr(config.system(name).settings, setting):
+            raise ValueError(f"{folder / CONFIG}: systems.{name}.{setting} leads out of the folder")
     table = UnitTable.load(folder / TOKENS)
     for symbol in table.symbols:
         check_unit(symbol)

@@ -122,7 +122,7 @@ def entry(text: str) -> str:
         (entry("base: one"), "systems.one: base leads back to 'one'"),
         (
             "systems: {one: {kind: hmm}}\n",
-            "kind must be one of align, two_pass, w2v_ctc, ml_vae, gop",
+            "kind must be one of align, two_pass, w2v_ctc, ml_vae, acoustic, gop",
         ),
         ("systems: {one: {label: One}}\n", "systems.one has no kind"),
         ("systems: {one: {base: two}, two: {base: one}}\n", "base leads back"),
@@ -318,6 +318,6 @@ def test_every_kind_has_a_system():
     config = load_config(CONF / "small.yaml")
     assert {system.kind for system in config.systems.values()} == set(KINDS)
     with pytest.raises(
-        ValueError, match="kind must be one of align, two_pass, w2v_ctc, ml_vae, gop"
+        ValueError, match="kind must be one of align, two_pass, w2v_ctc, ml_vae, acoustic, gop"
     ):
         System("x", "ml-vae")

@@ -73,7 +73,8 @@ class MlFsaCompiler:
             mispronounced branch of ``ml`` always has one state.
         silence: whether optional silence is allowed at both edges and between words. The
             posteriors then have one more column, the last. In a plain unit list every unit counts
-            as a word, so silence may stand between any two.
+            as a word, so silence may stand between any two. With ``everywhere`` it may do so inside
+            words, too: that is where a CTC model's blank belongs.
         deletions: whether units may be deleted, at most two in a row; a silence behind the last
             units of a word begins a new row. Silence and insertions beside deleted units stand
             before them, for counting once, unless only the end of a word has room for silence.
@@ -102,7 +103,7 @@ class MlFsaCompiler:
         num_units: int,
         topology: str | Topology = "ml",
         states_per_unit: int = 1,
-        silence: bool = False,
+        silence: bool | str = False,
         deletions: bool = False,
         insertions: bool = False,
         competitors: Sequence[Sequence[int]] | torch.Tensor | None = None,

@@ -16,8 +16,8 @@ So the arcs of a unit grow with its branches, and not with their square. Where u
 branches and nothing but units is spoken, junctions would only cost: there the last state of a
 branch leads to the first state of the next ones directly, which accepts the same with fewer arcs.
 
-Silence is a self-loop on the junctions at both edges and between words. An insertion has a state
-beside each junction, and a self-loop on the junction for a single frame.
+Silence is a self-loop on the junctions at both edges and between words, or on all. An insertion has
+a state beside each junction, and a self-loop on the junction for a single frame.
 
 A deletion is a skip arc: it leaves the junction before the deleted units and reads the first frame
 of what follows, or nothing and ends the path. Silence and insertions beside deleted units would
@@ -42,6 +42,7 @@ import numpy as np
 from .checks import checked_names, integer_array, listed, shown
 from .layout import (
     DELETED_ATTRIBUTES,
+    EVERYWHERE,
     KIND_INSERTION,
     KIND_SILENCE,
     KIND_UNIT,
@@ -274,7 +275,8 @@ def build_arcs(
         if detours.deletion_score is not None:
             add_deletions(table, branches, layout, slots, final, detours.deletion_score)
         if layout.silence:
-            add_silence(table, slots)
+            everywhere = layout.silence == EVERYWHERE
+            add_silence(table, slots.num_junctions if everywhere else slots.num_words + 1)
         if has_insertions:
             add_insertions(table, slots, layout, branches.end_state, detours.insertion_score)
     else:
@@ -584,7 +586,7 @@ def add_deletions(
             score,
             **chains.deleted(chain),
         )
-        if layout.silence:
+        if layout.silence and layout.silence != EVERYWHERE:
             chain = _before_silence(chains, slots)
             table.add(
                 score=score,
@@ -607,10 +609,10 @@ def add_deletions(
         )
 
 
-def add_silence(table: ArcTable, slots: Slots) -> None:
-    """Add optional silence at both edges and between words."""
-    utterance, word = ragged(slots.num_words + 1)
-    table.add(utterance=utterance, source=word, target=word, label=0, kind=KIND_SILENCE)
+def add_silence(table: ArcTable, num_junctions: np.ndarray) -> None:
+    """Add optional silence at the first junctions of each utterance, int64 (B,) of them."""
+    utterance, junction = ragged(num_junctions)
+    table.add(utterance=utterance, source=junction, target=junction, label=0, kind=KIND_SILENCE)
 
 
 def add_insertions(
@@ -646,7 +648,7 @@ def fewest_frames(
         targets.append(junctions.number(slots.utterance, slots.right)[slot])
         costs.append(states[slots.unit[slot]])
         keys.append(slot)
-        if layout.silence:
+        if layout.silence and layout.silence != EVERYWHERE:
             chain = _before_silence(chains, slots)
             sources.append(junctions.number(chains.utterance, chains.source)[chain])
             targets.append(junctions.number(chains.utterance, chains.target)[chain])

@@ -12,12 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from .checks import UINT16_MAX, checked_bool, checked_int
+from .checks import UINT16_MAX, checked_bool, checked_int, shown
 from .topology import INSERTION, Columns, Topology, find_topology
 
 #: Values of the arc attribute ``kind`` and, by name, of ``UnitSpan.kind``.
 KIND_NAMES = ("unit", "silence", "insertion")
 KIND_UNIT, KIND_SILENCE, KIND_INSERTION = range(3)
+
+#: Value of ``silence`` where it may stand between any two units.
+EVERYWHERE = "everywhere"
 
 #: The slots that an arc deletes, the last one first: as many as may be deleted in a row.
 DELETED_ATTRIBUTES = ("deleted_pos", "deleted_before_pos")
@@ -58,7 +61,8 @@ class ColumnLayout:
         num_units: number of units N; units are 0 .. N - 1.
         states_per_unit: left-to-right states S of a unit; "not u" always has one.
         topology: what a unit can be; its name is taken, too.
-        silence: whether the posteriors have a silence column.
+        silence: whether the posteriors have a silence column; ``everywhere``: they have, and it may
+            stand between any two units, also inside words.
         insertions: whether there may be sounds between units.
 
     Raises:
@@ -69,7 +73,7 @@ class ColumnLayout:
     num_units: int
     states_per_unit: int
     topology: Topology
-    silence: bool
+    silence: bool | str
     insertions: bool = False
 
     def __post_init__(self) -> None:
@@ -77,8 +81,14 @@ class ColumnLayout:
         for name in ("num_units", "states_per_unit"):
             object.__setattr__(self, name, checked_int(getattr(self, name), name, 1))
         object.__setattr__(self, "topology", find_topology(self.topology))
-        for name in ("silence", "insertions"):
-            object.__setattr__(self, name, checked_bool(getattr(self, name), name))
+        object.__setattr__(self, "insertions", checked_bool(self.insertions, "insertions"))
+        if isinstance(self.silence, str):
+            if self.silence != EVERYWHERE:
+                raise ValueError(
+                    f"silence must be True, False or {EVERYWHERE!r}, not {shown(self.silence)}"
+                )
+        else:
+            object.__setattr__(self, "silence", checked_bool(self.silence, "silence"))
         # k2 adds one, for the label -1 of final arcs.
         if self.num_columns > UINT16_MAX:
             raise ValueError(
@@ -94,7 +104,7 @@ class ColumnLayout:
     @property
     def num_posteriors(self) -> int:
         """Number of columns that the posteriors must have, without a blank."""
-        return self.num_states + int(self.silence)
+        return self.num_states + bool(self.silence)
 
     @property
     def has_mismatch(self) -> bool:

@@ -12,6 +12,12 @@ from pathlib import Path
 
 from lhotse import CutSet
 
+from mlvae.systems.acoustic import (
+    AcousticSettings,
+    load_acoustic,
+    pack_acoustic,
+    train_acoustic,
+)
 from mlvae.systems.base import Localizer, NoSettings, Setup, SystemKind, TrainedSystem
 from mlvae.systems.gop import MODELS, GopSettings, load_gop
 from mlvae.systems.judge import JUDGE
@@ -34,9 +40,16 @@ __all__ = [
 KINDS: dict[str, SystemKind] = {
     "align": SystemKind(NoSettings, spans="fa", perceived=None),
     "two_pass": SystemKind(NoSettings, train_two_pass, load_two_pass),
-    "w2v_ctc": SystemKind(W2vCtcConfig, train_w2v, load_w2v),
+    "w2v_ctc": SystemKind(W2vCtcConfig, train_w2v, load_w2v, files=("checkpoint",)),
     "ml_vae": SystemKind(
         MlVaeSettings, train_ml_vae, load_ml_vae, together=True, required=("model",)
+    ),
+    "acoustic": SystemKind(
+        AcousticSettings,
+        train_acoustic,
+        load_acoustic,
+        files=("path", "tokens", "map"),
+        pack=pack_acoustic,
     ),
     "gop": SystemKind(GopSettings, load=load_gop, of_models=tuple(MODELS)),
 }

@@ -94,6 +94,9 @@ class SystemKind:
             defaults are the paper's 24 M parameters, which nobody wants by mistake.
         spans: the tier with the answer's spans.
         perceived: the tier with what was perceived, or None where nothing is flagged.
+        files: settings that name files of the machine; in a model folder they are empty.
+        pack: copies what a system needs besides what training left into the system's folder of a
+            model folder; returns what ``model.json`` says of it. None: there is nothing.
         of_models: kinds whose trained models it answers with, where it has none of its own; a
             system of this kind must say whose (``model_of``).
     """
@@ -105,4 +108,6 @@ class SystemKind:
     required: tuple[str, ...] = ()
     spans: str = "mlvae"
     perceived: str | None = "mlvae_perceived"
+    files: tuple[str, ...] = ()
+    pack: Callable[[Any, Path], dict[str, Any]] | None = None
     of_models: tuple[str, ...] = ()

@@ -44,6 +44,7 @@ from lhotse.supervision import AlignmentItem
 from mlvae.bounds import Settings
 from mlvae.data.dataset import make_sampler
 from mlvae.data.units import canonical_units
+from mlvae.systems.acoustic import load_acoustic
 from mlvae.systems.align import load_aligner
 from mlvae.systems.base import Setup
 from mlvae.systems.ml_vae import load_ml_vae
@@ -163,8 +164,15 @@ def _model_of_ml_vae(setup: Setup, cuts: CutSet) -> UnitModel:
     return model_of_estimator(load_ml_vae(setup, cuts).model, setup.dataset, setup.device)
 
 
+def _model_of_acoustic(setup: Setup, cuts: CutSet) -> UnitModel:
+    """Somebody else's model."""
+    system = load_acoustic(setup, cuts)
+    return model_of_estimator(system.model, system.dataset, setup.device)
+
+
 #: How the acoustic model is read of a system of a kind.
 MODELS: dict[str, Callable[[Setup, CutSet], UnitModel]] = {
     "align": _model_of_aligner,
     "ml_vae": _model_of_ml_vae,
+    "acoustic": _model_of_acoustic,
 }

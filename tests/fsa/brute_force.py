@@ -58,7 +58,7 @@ class Model:
     num_units: int
     states: int
     posteriors: list[list[float]]
-    has_silence: bool = False
+    has_silence: bool | str = False
     topology: str = "ml"
     confusion: list[list[float]] | None = None  # log p(perceived | unit, mispronounced)
     deletion_rate: float | None = None
@@ -175,7 +175,7 @@ class _Filling:
 
     def _is_edge(self, index: int) -> bool:
         """Whether the point before place ``index`` is not inside a word."""
-        at_end = index in (0, len(self.places))
+        at_end = index in (0, len(self.places)) or self.model.has_silence == "everywhere"
         return at_end or self.places[index - 1].word != self.places[index].word
 
     def _before(self, index: int, frame: int, run: int, passed: bool) -> list[tuple[Segment, ...]]:

@@ -108,7 +108,7 @@ def random_case(
     seed: int,
     topology: str = "ml",
     states: int = 1,
-    silence: bool = False,
+    silence: bool | str = False,
     alternatives: bool = False,
     inputs: str = "posteriors alone",
     batch: int = 3,
@@ -154,7 +154,7 @@ def random_case(
         draw.randint(1 if deletions else min(most, max_frames), max_frames) for most in most_units
     ]
 
-    columns = num_units * states + silence + ("blank" in wanted)
+    columns = num_units * states + bool(silence) + ("blank" in wanted)
     options: dict = {}
     if "prior" in wanted:
         options["log_prior"] = log_probs(columns)

@@ -25,7 +25,7 @@ def states(request):
     return request.param
 
 
-@pytest.fixture(params=[False, True], ids=["", "silence"])
+@pytest.fixture(params=[False, True, "everywhere"], ids=["", "silence", "everywhere"])
 def silence(request):
     return request.param
 
@@ -61,7 +61,7 @@ def test_all_answers_with_detours(
         inputs=list(INPUTS)[seed % len(INPUTS)],
         competitors=("all", "lists", "table")[seed % 3],
         num_units=3,
-        max_frames=4 if silence + deletions + insertions > 1 else 5,
+        max_frames=4 if bool(silence) + deletions + insertions > 1 else 5,
         deletions=deletions,
         insertions=insertions,
     )

@@ -9,7 +9,7 @@ from lhotse.utils import fastcopy
 
 from mlvae.data.audio import write_wav
 from mlvae.data.units import canonical_units
-from mlvae.systems import w2v_ctc
+from mlvae.nn import wav2vec
 from mlvae.systems.w2v_ctc import (
     SAMPLING_RATE,
     Wav2VecCtc,
@@ -36,9 +36,9 @@ def test_sections_are_put_together_frame_by_frame(monkeypatch, seconds):
     waveform = torch.randn(round(seconds * SAMPLING_RATE))
     expected = model.log_probs(waveform)
     assert len(expected) == model.num_frames(len(waveform))
-    monkeypatch.setattr(w2v_ctc, "LONGEST", 2.0)
-    monkeypatch.setattr(w2v_ctc, "SECTION", 1.0)
-    monkeypatch.setattr(w2v_ctc, "MARGIN", 0.3)
+    monkeypatch.setattr(wav2vec, "LONGEST", 2.0)
+    monkeypatch.setattr(wav2vec, "SECTION", 1.0)
+    monkeypatch.setattr(wav2vec, "MARGIN", 0.3)
     torch.testing.assert_close(model.log_probs(waveform), expected)
 
 
@@ -47,9 +47,9 @@ def test_networks_hear_a_section_nearly_as_the_whole(monkeypatch):
     model = Wav2VecCtc(tiny_shape("layer_norm"), 3).eval()
     waveform = torch.randn(3 * SAMPLING_RATE)
     expected = model.log_probs(waveform)
-    monkeypatch.setattr(w2v_ctc, "LONGEST", 2.0)
-    monkeypatch.setattr(w2v_ctc, "SECTION", 1.0)
-    monkeypatch.setattr(w2v_ctc, "MARGIN", 0.5)
+    monkeypatch.setattr(wav2vec, "LONGEST", 2.0)
+    monkeypatch.setattr(wav2vec, "SECTION", 1.0)
+    monkeypatch.setattr(wav2vec, "MARGIN", 0.5)
     found = model.log_probs(waveform)
     assert found.shape == expected.shape
     assert (found - expected).abs().mean() < 0.1 * expected.std()
@@ -74,8 +74,8 @@ def test_a_long_recording_is_many_examples_to_learn_from(monkeypatch, tmp_path):
     write_wav(tmp_path / "long.wav", samples, 8000)
     cut = fastcopy(cut, recording=Recording.from_file(tmp_path / "long.wav", recording_id="long"))
     assert in_parts(cut, TABLE) == [cut]
-    monkeypatch.setattr(w2v_ctc, "LONGEST", 2.0)
-    monkeypatch.setattr(w2v_ctc, "SECTION", 1.0)
+    monkeypatch.setattr(wav2vec, "LONGEST", 2.0)
+    monkeypatch.setattr(wav2vec, "SECTION", 1.0)
     parts = in_parts(cut, TABLE)
     assert len(parts) > 3 and len({part.id for part in parts}) == len(parts)
     assert [u for part in parts for u in canonical_units(part)] == canonical_units(cut)

@@ -10,15 +10,9 @@ import torch.nn.functional as F
 import torchaudio.pipelines
 from safetensors.torch import save_file
 
-from mlvae.systems import w2v_ctc
-from mlvae.systems.w2v_ctc import (
-    W2vCtcConfig,
-    architecture,
-    find_weights,
-    fingerprint,
-    pretrained,
-    read_weights,
-)
+from mlvae.nn import wav2vec
+from mlvae.nn.wav2vec import architecture, find_weights, pretrained, read_weights
+from mlvae.systems.w2v_ctc import W2vCtcConfig, fingerprint
 from tests.systems.sounds import tiny_model, tiny_shape, write_checkpoint
 
 
@@ -60,8 +54,8 @@ def test_what_shapes_do_not_tell_holds_for_all_bundles_of_torchaudio():
     assert len(shapes) > 10
     for shape in shapes:
         strides = [stride for _, _, stride in shape["extractor_conv_layer_config"]]
-        assert strides == [w2v_ctc.FIRST_STRIDE] + [w2v_ctc.STRIDE] * (len(strides) - 1)
-        heads = min(w2v_ctc.MOST_HEADS, shape["encoder_embed_dim"] // w2v_ctc.HEAD_WIDTH)
+        assert strides == [wav2vec.FIRST_STRIDE] + [wav2vec.STRIDE] * (len(strides) - 1)
+        heads = min(wav2vec.MOST_HEADS, shape["encoder_embed_dim"] // wav2vec.HEAD_WIDTH)
         assert shape["encoder_num_heads"] == heads
         layer_norm = shape["extractor_mode"] == "layer_norm"
         assert shape["encoder_layer_norm_first"] == layer_norm
