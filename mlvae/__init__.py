@@ -12,8 +12,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 
-def load(folder: Path | str, device: str = "cpu", lexicon: Path | None = None) -> Model:
+def load(
+    folder: Path | str, device: str = "cpu", lexicon: Path | None = None, g2p: bool = False
+) -> Model:
     """Read a model folder; see :func:`mlvae.model_folder.load`; torch is imported here."""
     from mlvae.model_folder import load as load_model
 
-    return load_model(folder, device, lexicon)
+    return load_model(folder, device, lexicon, g2p)

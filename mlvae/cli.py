@@ -98,6 +98,17 @@ def _parser() -> argparse.ArgumentParser:
         "--lexicon", type=Path, help="pronunciations besides those of the training text"
     )
     pack.add_argument("--licence", help="of the data, in words")
+    pack.add_argument(
+        "--g2p",
+        metavar="LANGUAGE",
+        help="in which `localize --g2p` reads words in no lexicon, as espeak-ng calls it: en-us, "
+        "de (default: that of stage 0; en-us for English phones)",
+    )
+    pack.add_argument(
+        "--g2p-table",
+        type=Path,
+        help="units of espeak-ng's sounds: lines 'symbol unit unit ...', with --g2p",
+    )
     pack.set_defaults(run=_pack)
 
     localize = commands.add_parser(
@@ -129,6 +140,11 @@ def _parser() -> argparse.ArgumentParser:
         help="of recordings of several channels, the first being 0 (default: 0)",
     )
     localize.add_argument("--lexicon", type=Path, help="pronunciations besides those of the model")
+    localize.add_argument(
+        "--g2p",
+        action="store_true",
+        help="read words in no lexicon by espeak-ng's rules, in the language of the model",
+    )
     localize.add_argument(
         "--allow-commands",
         action="store_true",
@@ -215,6 +231,8 @@ def _graph(options: argparse.Namespace) -> int:
 
 
 def _pack(options: argparse.Namespace) -> int:
+    if options.g2p_table is not None and options.g2p is None:
+        raise ValueError("--g2p-table goes with --g2p LANGUAGE")
     from mlvae.model_folder import pack
 
     about = pack(
@@ -224,6 +242,8 @@ def _pack(options: argparse.Namespace) -> int:
         config=options.config,
         lexicon=options.lexicon,
         licence=options.licence,
+        g2p=options.g2p,
+        g2p_table=options.g2p_table,
     )
     size = sum(file["size"] for file in about["files"].values())
     print(f"{options.out}: {about['label']}, {size / 1e6:.1f} MB")
@@ -282,6 +302,7 @@ def _localized(options: argparse.Namespace) -> int:
         allow_commands=options.allow_commands,
         lexicon=options.lexicon,
         device=options.device,
+        g2p=options.g2p,
     )
     if single:
         found = single_recording(options.audio, options.text)

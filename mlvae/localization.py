@@ -29,9 +29,10 @@ from lhotse.cut.set import deserialize_cut
 from lhotse.utils import fastcopy
 
 from mlvae.answers import Answer, answer_of
+from mlvae.data.g2p import Pronunciation, write_made
 from mlvae.data.recordings import Found, Utterance
 from mlvae.made import Record
-from mlvae.model_folder import ABOUT, Model, OtherVersions, load, other_versions
+from mlvae.model_folder import ABOUT, Model, OtherVersions, load, other_versions, words_of_cuts
 from mlvae.plausibility import FlaggedUnits, count_flagged
 from mlvae.report.exports import FILES, TEXTGRIDS, write_answer_textgrid, write_exports
 from mlvae.report.textgrid import remove_other_textgrids, textgrid_paths
@@ -55,6 +56,7 @@ class Options:
         allow_commands: whether shell commands that a manifest names for audio are run.
         lexicon: pronunciations besides those of the model; None: none.
         device: ``auto``, ``cpu`` or ``cuda``.
+        g2p: whether words that are in no lexicon are read by rules.
     """
 
     formats: tuple[str, ...]
@@ -63,6 +65,7 @@ class Options:
     allow_commands: bool = False
     lexicon: Path | None = None
     device: str = "cpu"
+    g2p: bool = False
 
 
 def localize(model: Path, found: Found, folder: Path, options: Options) -> int:
@@ -117,7 +120,7 @@ def _read(folder: Path, options: Options) -> Model:
     """The model; other versions than it was packed with are a line in the log, for who asks."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", OtherVersions)
-        return load(folder, options.device, options.lexicon)
+        return load(folder, options.device, options.lexicon, options.g2p)
 
 
 def _finish(
@@ -126,10 +129,14 @@ def _finish(
     """Make the files that were asked for of all parts; the exit status."""
     counts = FlaggedUnits(0, 0, 0)
     wanted: set[Path] = set()
+    made: dict[str, Pronunciation] = {}
     for line in parts.lines():
         if "cut" in line:
             cut = deserialize_cut(line["cut"])
             own = count_flagged([cut])
+            if words := cut.supervisions[0].custom.get("g2p"):
+                known = words_of_cuts([cut])
+                made.update({word: known[word][0] for word in words})
             counts = FlaggedUnits(
                 counts.num_units + own.num_units,
                 counts.num_flagged + own.num_flagged,
@@ -142,6 +149,7 @@ def _finish(
         else:
             report.done()
     write_exports(folder, options.formats, parts.answers)
+    write_made(made, folder, record, STAGE)
     if "textgrid" not in options.formats:
         wanted = set()
     remove_other_textgrids(record, folder / TEXTGRIDS, wanted)
@@ -165,6 +173,7 @@ def _identity(model: Path, found: Found, options: Options) -> str:
     for content in ((model / ABOUT).read_bytes(), lexicon or b""):
         digest.update(hashlib.sha256(content).digest())
     said = [found.digest, options.formats, options.channel, options.allow_commands, options.device]
+    said.append(options.g2p)
     digest.update(json.dumps(said).encode())
     return digest.hexdigest()
 

