@@ -19,9 +19,7 @@ from pathlib import Path
 from types import ModuleType
 
 import mlvae
-
-#: lhotse versions that break every sampler on torch 1
-BROKEN_LHOTSE = ("1.32.2", "1.33.0")
+from mlvae.compat import misfits
 
 
 @dataclass(frozen=True)
@@ -87,12 +85,7 @@ def diagnose(facts: Facts, need_cuda: bool = False) -> list[str]:
 def _torch_problems(facts: Facts) -> list[str]:
     if facts.torch.version is None:
         return ["no torch"]
-    problems = []
-    if _is_major(facts.numpy.version, 2) and _numbers(facts.torch.version) < (2, 3):
-        problems.append(
-            f"numpy {facts.numpy.version} with torch {facts.torch.version}: "
-            "torch before 2.3 needs numpy<2"
-        )
+    problems = misfits(facts.torch.version, numpy=facts.numpy.version)
     if facts.torch.error is not None:
         problems.append(f"torch does not import: {facts.torch.error}")
     return problems
@@ -136,8 +129,8 @@ def _other_problems(facts: Facts) -> list[str]:
         problems.append(f"torchaudio does not import: {facts.torchaudio.error}")
     if facts.lhotse.version is None:
         problems.append("no lhotse")
-    elif facts.lhotse.version in BROKEN_LHOTSE and _is_major(torch, 1):
-        problems.append(f"lhotse {facts.lhotse.version} does not work with torch {torch}")
+    elif torch and (wrong := misfits(torch, lhotse=facts.lhotse.version)):
+        problems += wrong
     elif facts.lhotse.error is not None and _works(facts.torch):
         problems.append(f"lhotse does not import: {facts.lhotse.error}")
     return problems
@@ -292,15 +285,6 @@ def _torch_asked_for_by(name: str) -> str | None:
 def _base(version: str) -> str:
     """A version without what was built in: ``1.13.1+cu117`` is ``1.13.1``."""
     return version.split("+")[0]
-
-
-def _numbers(version: str) -> tuple[int, int]:
-    match = re.match(r"(\d+)\.(\d+)", version)
-    return (int(match.group(1)), int(match.group(2))) if match else (0, 0)
-
-
-def _is_major(version: str | None, major: int) -> bool:
-    return version is not None and _numbers(version)[0] == major
 
 
 CPU_INFO = Path("/proc/cpuinfo")

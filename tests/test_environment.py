@@ -98,7 +98,15 @@ CASES = {
     "no lhotse": (dict(lhotse=Package()), ["no lhotse"]),
     "a broken lhotse": (
         dict(lhotse=Package("1.33.0")),
-        ["lhotse 1.33.0 does not work with torch 1.13.1+cu117"],
+        ["lhotse 1.33.0 does not work with torch 1.13.1+cu117, which needs lhotse==1.32.1"],
+    ),
+    "a lhotse that is too old for torch": (
+        dict(torch=Package("2.13.0+cpu"), k2_torch="2.13.0", torchaudio_torch=None, cuda=None),
+        ["lhotse 1.32.1 does not work with torch 2.13.0+cpu, which needs lhotse>=1.32.2"],
+    ),
+    "either lhotse goes with a torch between": (
+        dict(torch=Package("2.9.1"), k2_torch="2.9.1", torchaudio_torch=None),
+        [],
     ),
     "numpy 2 under an old torch": (
         dict(numpy=Package("2.0.1")),

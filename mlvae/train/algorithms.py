@@ -15,6 +15,7 @@ from torch import nn
 from torch.distributions import Beta, kl_divergence
 from torch.distributions.relaxed_bernoulli import RelaxedBernoulli
 
+from mlvae.compat import grad_scaler
 from mlvae.data.dataset import UnitDataset
 from mlvae.fsa import MlFsaCompiler, UnitSpan
 from mlvae.nn import GeneratorOutput, MlVae, SpeechGenerator
@@ -44,9 +45,6 @@ from mlvae.train.targets import (
     variant_spans,
 )
 
-# Up to torch 2.2 the scaler is to be found with CUDA alone.
-GradScaler = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler
-
 
 def gradient_scaler(precision: str, device: torch.device) -> torch.cuda.amp.GradScaler:
     """Scales the losses of a training in float16 and does nothing in other precisions.
@@ -65,7 +63,7 @@ def gradient_scaler(precision: str, device: torch.device) -> torch.cuda.amp.Grad
         raise ValueError(f"precision {precision} needs a GPU; on {device.type} it must be float32")
     if precision == "bfloat16" and not torch.cuda.is_bf16_supported():
         raise ValueError("precision bfloat16: this GPU lacks it, float16 may do")
-    return GradScaler(enabled=precision == "float16")
+    return grad_scaler(enabled=precision == "float16")
 
 
 class Learner:
@@ -90,7 +88,7 @@ class Learner:
     ) -> None:
         self.module = module
         self.network = distributed.wrap(module)
-        self.scaler = scaler or GradScaler(enabled=False)
+        self.scaler = scaler or grad_scaler(enabled=False)
         self.half: torch.dtype | None = None
         if scaler is not None and config.precision != "float32":
             self.half = getattr(torch, config.precision)

@@ -12,6 +12,7 @@ from torchaudio.models import wav2vec2_model
 
 from mlvae.data.audio import write_wav
 from mlvae.data.units import UnitTable
+from mlvae.systems.w2v_ctc import torchaudio_name
 from tests.train.tiny import make_cut
 
 RATE = 8000
@@ -79,8 +80,14 @@ def tiny_model(mode: str = "group_norm", num_out: int | None = None, seed: int =
     ).eval()
 
 
+def tiny_weights(mode: str = "group_norm", **options) -> dict[str, torch.Tensor]:
+    """What :func:`tiny_model` holds, by the same names under every version of torch."""
+    state = tiny_model(mode, **options).state_dict()
+    return {torchaudio_name(name): value for name, value in state.items()}
+
+
 def write_checkpoint(path: Path, mode: str = "group_norm", seed: int = 0) -> Path:
     """A checkpoint in the layout of torchaudio's bundles."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    torch.save(tiny_model(mode, seed=seed).state_dict(), path)
+    torch.save(tiny_weights(mode, seed=seed), path)
     return path

@@ -11,9 +11,9 @@ import torchaudio.pipelines
 from safetensors.torch import save_file
 
 from mlvae.nn import wav2vec
-from mlvae.nn.wav2vec import architecture, find_weights, pretrained, read_weights
+from mlvae.nn.wav2vec import Wav2VecCtc, architecture, find_weights, pretrained, read_weights
 from mlvae.systems.w2v_ctc import W2vCtcConfig, fingerprint
-from tests.systems.sounds import tiny_model, tiny_shape, write_checkpoint
+from tests.systems.sounds import tiny_model, tiny_shape, tiny_weights, write_checkpoint
 
 
 @pytest.mark.parametrize("mode", ["group_norm", "layer_norm"])
@@ -41,7 +41,7 @@ def test_frames_are_those_of_the_convolutions(tmp_path, num_samples):
 
 @pytest.mark.parametrize("mode", ["group_norm", "layer_norm"])
 def test_shapes_tell_the_architecture(mode):
-    assert architecture(tiny_model(mode).state_dict()) == tiny_shape(mode)
+    assert architecture(tiny_weights(mode)) == tiny_shape(mode)
 
 
 def test_what_shapes_do_not_tell_holds_for_all_bundles_of_torchaudio():
@@ -66,7 +66,7 @@ def test_the_default_is_a_bundle_of_torchaudio_that_was_not_fine_tuned():
 
 
 def same_weights(path) -> bool:
-    found, expected = read_weights(path), tiny_model().state_dict()
+    found, expected = read_weights(path), tiny_weights()
     return set(found) == set(expected) and all(
         torch.equal(value, expected[name]) for name, value in found.items()
     )
@@ -80,7 +80,7 @@ def hugging_face_name(name: str) -> str:
 
 
 def test_other_layouts_hold_the_same_weights(tmp_path):
-    state = tiny_model().state_dict()
+    state = tiny_weights()
     path = tmp_path / "other"
 
     torch.save({hugging_face_name(name): value for name, value in state.items()}, path)
@@ -100,8 +100,19 @@ def test_other_layouts_hold_the_same_weights(tmp_path):
     assert same_weights(tmp_path / "model.safetensors")
 
 
+def test_weights_of_this_torch_are_read_by_names_that_every_torch_knows(tmp_path):
+    model = Wav2VecCtc(tiny_shape(), num_units=3)
+    torch.save(model.network.state_dict(), tmp_path / "here.pth")
+    weights = read_weights(tmp_path / "here.pth")
+    assert "encoder.transformer.pos_conv_embed.conv.weight_g" in weights
+    other = Wav2VecCtc(architecture(weights), num_units=3)
+    other.load_weights(weights)
+    for name, value in other.network.encoder.state_dict().items():
+        assert torch.equal(value, model.network.encoder.state_dict()[name]), name
+
+
 def test_heads_of_other_trainings_are_omitted(tmp_path):
-    state = tiny_model(num_out=29).state_dict()
+    state = tiny_weights(num_out=29)
     assert "aux.weight" in state
     extra = ("quantizer.codevectors", "project_q.bias", "lm_head.weight", "masked_spec_embed")
     state.update({name: torch.zeros(2) for name in extra})
@@ -110,7 +121,7 @@ def test_heads_of_other_trainings_are_omitted(tmp_path):
 
 
 def test_half_precision_becomes_single(tmp_path):
-    state = {name: value.half() for name, value in tiny_model().state_dict().items()}
+    state = {name: value.half() for name, value in tiny_weights().items()}
     torch.save(state, tmp_path / "half.pth")
     assert {value.dtype for value in read_weights(tmp_path / "half.pth").values()} == {
         torch.float32
@@ -165,12 +176,12 @@ def test_models_that_are_no_wav2vec_are_named(tmp_path):
     torch.save({"weight": torch.zeros(2, 2)}, path)
     with pytest.raises(ValueError, match="x.pth is not a model of wav2vec 2.0: no 'encoder.feat"):
         pretrained(path, 3, 0.0, 0.0)
-    state = tiny_model().state_dict()
+    state = tiny_weights()
     del state["encoder.transformer.layers.1.attention.k_proj.bias"]
     torch.save(state, path)
     with pytest.raises(ValueError, match="x.pth is not a model .* missing .*k_proj.bias"):
         pretrained(path, 3, 0.0, 0.0)
-    state = {**tiny_model().state_dict(), "decoder.weight": torch.zeros(1)}
+    state = {**tiny_weights(), "decoder.weight": torch.zeros(1)}
     torch.save(state, path)
     with pytest.raises(ValueError, match="x.pth is not a model .* left over .*decoder.weight"):
         pretrained(path, 3, 0.0, 0.0)
