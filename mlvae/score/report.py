@@ -20,9 +20,9 @@ from mlvae.data.dataset import cut_of_line
 from mlvae.data.manifests import manifest_lines, place_of, shown_id
 from mlvae.made import replaced_folder
 from mlvae.report.pages import AUDIO, INDEX, About, ReferenceUnits, Shown, write_pages
-from mlvae.score.overview import has_reference
 from mlvae.score.experiment import CUTS, TRAINING, read_corpus
 from mlvae.score.graded import GradedReference, is_graded, read_graded
+from mlvae.score.overview import has_reference
 from mlvae.score.reference import Reference, read_reference
 from mlvae.stage import SKIPPED, Progress, StageReport, log, stage_folder
 from mlvae.systems.judge import JUDGE
