@@ -32,7 +32,15 @@ from mlvae.answers import Answer, answer_of
 from mlvae.data.g2p import Pronunciation, write_made
 from mlvae.data.recordings import Found, Utterance
 from mlvae.made import Record
-from mlvae.model_folder import ABOUT, Model, OtherVersions, load, other_versions, words_of_cuts
+from mlvae.model_folder import (
+    ABOUT,
+    Model,
+    OtherVersions,
+    load,
+    other_versions,
+    portions,
+    words_of_cuts,
+)
 from mlvae.plausibility import FlaggedUnits, count_flagged
 from mlvae.report.exports import FILES, TEXTGRIDS, write_answer_textgrid, write_exports
 from mlvae.report.textgrid import remove_other_textgrids, textgrid_paths
@@ -40,9 +48,6 @@ from mlvae.stage import Progress, StageReport, atomic_path, log, stage_folder
 
 STAGE = "localize"
 PARTS, RUN = "parts", "run.json"
-#: A chunk has at most so many utterances, and ends when it has so many seconds; or half of that,
-#: where another speaker begins.
-CHUNK_UTTERANCES, CHUNK_SECONDS = 32, 600.0
 
 
 @dataclass(frozen=True)
@@ -179,22 +184,8 @@ def _identity(model: Path, found: Found, options: Options) -> str:
 
 
 def chunks(utterances: Iterable[Utterance]) -> Iterator[list[Utterance]]:
-    """Utterances in chunks of bounded length, always the same of the same utterances.
-
-    Those of a speaker are judged together within a chunk. One therefore ends early rather than
-    between recordings of a speaker who has few of them.
-    """
-    chunk: list[Utterance] = []
-    seconds = 0.0
-    for utterance in utterances:
-        full = max(len(chunk) / CHUNK_UTTERANCES, seconds / CHUNK_SECONDS)
-        if full >= 1 or (full >= 0.5 and utterance.speaker != chunk[-1].speaker):
-            yield chunk
-            chunk, seconds = [], 0.0
-        chunk.append(utterance)
-        seconds += utterance.seconds
-    if chunk:
-        yield chunk
+    """Utterances in portions, always the same of the same utterances."""
+    return portions(utterances, lambda one: one.seconds, lambda one: one.speaker)
 
 
 # ---- Parts

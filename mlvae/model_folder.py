@@ -17,10 +17,10 @@ import re
 import subprocess
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -71,9 +71,11 @@ LARGEST_HEADER = 2**20
 PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".bin", ".joblib")
 #: How texts become units: pronunciations of words, BPE tokens of words, or units as they are.
 TEXTS = ("lexicon", "bpe", "units")
-#: Frames of what is searched together, unless a recording is longer; more is hardly faster and
-#: takes more memory.
-MAX_FRAMES = 2000
+#: What is worked on together has at most so many utterances, and ends when it has so many seconds,
+#: or half of either, where another speaker begins.
+PORTION_UTTERANCES, PORTION_SECONDS = 32, 600.0
+
+Item = TypeVar("Item")
 
 
 # ---- Writing
@@ -678,6 +680,36 @@ class Localized:
     skipped: dict[str, str]
 
 
+def portions(
+    items: Iterable[Item], seconds: Callable[[Item], float], speaker: Callable[[Item], str | None]
+) -> Iterator[list[Item]]:
+    """What is worked on together, of bounded length, always the same of the same utterances.
+
+    What a speaker's recordings say of how often this speaker errs counts for each of them in the
+    same portion. One therefore ends early rather than between recordings of a speaker who has few.
+
+    Args:
+        items: utterances in their order.
+        seconds: of one of them.
+        speaker: of one of them; None: nobody is named.
+    """
+    portion: list[Item] = []
+    total = 0.0
+    for item in items:
+        full = max(len(portion) / PORTION_UTTERANCES, total / PORTION_SECONDS)
+        if full >= 1 or (full >= 0.5 and speaker(item) != speaker(portion[-1])):
+            yield portion
+            portion, total = [], 0.0
+        portion.append(item)
+        total += seconds(item)
+    if portion:
+        yield portion
+
+
+def _speaker(cut: MonoCut) -> str | None:
+    return cut.supervisions[0].speaker
+
+
 @dataclass(frozen=True)
 class Model:
     """A trained model that is ready to answer; :func:`load` makes one.
@@ -710,7 +742,8 @@ class Model:
     def localize(self, cuts: Iterable[MonoCut], allow_commands: bool = False) -> Localized:
         """Find what does not match the text.
 
-        Cuts are worked on in portions, so that besides the answers little is in memory.
+        Cuts are worked on in portions, so that besides the answers little is in memory; within a
+        portion a judge takes what a speaker's cuts say together. See :func:`portions`.
 
         Args:
             cuts: with audio and one supervision each, which has a text, or canonical units in
@@ -719,18 +752,18 @@ class Model:
         """
         answers: list[Answer] = []
         skipped: dict[str, str] = {}
-        portion: list[MonoCut] = []
-        for cut in cuts:
-            try:
-                portion.append(self._prepared(cut, allow_commands))
-            except (ValueError, OSError) as error:
-                skipped[cut.id] = _one_line(error).removeprefix(f"{cut.id}: ")
-            except Exception as error:  # whatever is wrong with one cut, the others go on
-                skipped[cut.id] = f"{type(error).__name__}: {_one_line(error)}"
-            if sum(one.num_frames for one in portion) >= MAX_FRAMES:
-                self._answer_each(portion, answers, skipped)
-                portion = []
-        self._answer_each(portion, answers, skipped)
+
+        def prepared() -> Iterator[MonoCut]:
+            for cut in cuts:
+                try:
+                    yield self._prepared(cut, allow_commands)
+                except (ValueError, OSError) as error:
+                    skipped[cut.id] = _one_line(error).removeprefix(f"{cut.id}: ")
+                except Exception as error:  # whatever is wrong with one cut, the others go on
+                    skipped[cut.id] = f"{type(error).__name__}: {_one_line(error)}"
+
+        for portion in portions(prepared(), lambda cut: cut.duration, _speaker):
+            self._answer_each(portion, answers, skipped)
         return Localized(answers, skipped)
 
     def localize_recording(self, audio: np.ndarray, sampling_rate: int, text: str) -> Answer:

@@ -75,7 +75,7 @@ def localize(
     device: torch.device,
     topology: str = "ml",
     boundary_aligner: Aligner | None = None,
-    max_frames: int = 8000,
+    max_frames: int = 2000,
     passes: Passes | None = None,
     max_cells: int = MAX_CELLS,
     judge: Judge | None = None,

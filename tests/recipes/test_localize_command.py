@@ -19,7 +19,7 @@ from lhotse import CutSet
 
 import mlvae
 from benchmarks import localize as benchmark
-from mlvae import cli, localization
+from mlvae import cli, localization, model_folder
 from mlvae.data.dataset import load_cuts
 from mlvae.data.manifests import write_manifest
 from mlvae.data.recordings import Utterance
@@ -257,7 +257,7 @@ def test_a_chunk_ends_rather_between_speakers_and_never_is_too_large():
 
 
 def test_a_killed_run_goes_on_and_gives_the_same(recordings, run, tmp_path, monkeypatch):
-    monkeypatch.setattr(localization, "CHUNK_UTTERANCES", 2)
+    monkeypatch.setattr(model_folder, "PORTION_UTTERANCES", 2)
     (recordings / "torn.wav").write_bytes(b"RIFF")
     (recordings / "torn.txt").write_text("one")
     everything = ("--format", "textgrid,ctm,json,csv,cuts")
@@ -297,7 +297,7 @@ def test_files_of_other_formats_are_of_this_run_or_gone(recordings, run, tmp_pat
 
 
 def test_parts_of_other_recordings_are_not_gone_on_from(recordings, cuts, run, monkeypatch):
-    monkeypatch.setattr(localization, "CHUNK_UTTERANCES", 2)
+    monkeypatch.setattr(model_folder, "PORTION_UTTERANCES", 2)
     work, done, at = localization._Work.__call__, [], 3
 
     def killed(self, chunk):
