@@ -8,7 +8,6 @@ At the end the files that were asked for are made of all parts, and the parts ar
 from __future__ import annotations
 
 import contextlib
-import copy
 import hashlib
 import json
 import multiprocessing
@@ -30,6 +29,7 @@ from lhotse.utils import fastcopy
 
 from mlvae.answers import Answer, answer_of
 from mlvae.data.g2p import Pronunciation, write_made
+from mlvae.data.manifests import content_of
 from mlvae.data.recordings import Found, Utterance
 from mlvae.made import Record
 from mlvae.model_folder import (
@@ -260,7 +260,8 @@ def _write_textgrids(lines: Sequence[dict[str, Any]], folder: Path, record: Reco
     for line in lines:
         if "cut" in line:
             try:
-                answer = answer_of(deserialize_cut(copy.deepcopy(line["cut"])))  # it takes apart
+                content = json.loads(json.dumps(line["cut"]))  # a copy, as it is taken apart
+                answer = answer_of(deserialize_cut(content))
                 write_answer_textgrid(answer, folder, record)
             except ValueError as error:
                 line["reason"] = f"no TextGrid: {error}"
@@ -326,11 +327,11 @@ def _content(cut: MonoCut, utterance: Utterance) -> dict[str, Any]:
     """A cut as JSON; its audio is named as the utterance has it, and is not in the manifest."""
     recording = cut.recording
     if recording is None or all(source.type != "memory" for source in recording.sources):
-        return cut.to_dict()
+        return content_of(cut)
     if utterance.line:
-        content = fastcopy(cut, recording=None).to_dict()
+        content = content_of(fastcopy(cut, recording=None))
         return {**content, "recording": json.loads(utterance.line).get("recording")}
-    return fastcopy(cut, recording=_named(recording, utterance)).to_dict()
+    return content_of(fastcopy(cut, recording=_named(recording, utterance)))
 
 
 def _named(recording: Recording, utterance: Utterance) -> Recording:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lhotse import MonoCut, Recording, SupervisionSegment
+from lhotse.utils import fastcopy
 
 from mlvae.made import atomic_path, remove_made
 
@@ -169,11 +170,24 @@ def write_manifest(path: Path, items: Iterable[Manifest]) -> None:
 
     lhotse's own writers put the time of day into the gzip header, so that a rerun would differ.
     """
-    lines = (json.dumps(item.to_dict(), ensure_ascii=False) for item in items)
+    lines = (json.dumps(content_of(item), ensure_ascii=False) for item in items)
     # Bytes of a file name that are no UTF-8 become escapes, which JSON has as well.
     content = "".join(f"{line}\n" for line in lines).encode("utf-8", errors="backslashreplace")
     with atomic_path(Path(path)) as temporary:
         temporary.write_bytes(gzip.compress(content, mtime=0))
+
+
+def content_of(item: Manifest) -> dict[str, Any]:
+    """``item.to_dict()``; of a cut with tiers in a tenth of the time, as items are not copied."""
+    if not isinstance(item, MonoCut):
+        return item.to_dict()
+    bare = [fastcopy(supervision, alignment=None) for supervision in item.supervisions]
+    content = fastcopy(item, supervisions=bare).to_dict()
+    for own, supervision in zip(content["supervisions"], item.supervisions):
+        if supervision.alignment is not None:
+            tiers = supervision.alignment.items()
+            own["alignment"] = {name: list(items) for name, items in tiers}
+    return content
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

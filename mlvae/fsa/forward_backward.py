@@ -14,7 +14,8 @@ can be is known: see :data:`LARGEST`. An utterance in which it may count is left
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -29,8 +30,8 @@ LARGEST = 1e260
 LEAST_LEFT = 1e-25
 #: Frames between two factors.
 EVERY = 4
-#: Most arcs into or out of a state that are added up row by row.
-MOST_ROWS = 8
+#: Most arcs into or out of a state that are added up row by row, over all states with as many.
+MOST_ROWS = 6
 
 
 class ForwardBackward:
@@ -109,16 +110,17 @@ class ForwardBackward:
         source = self.source[arcs[wanted]]
         sums, after, before = np.zeros((3, len(wanted)))
         value, emitted = np.empty((2, len(arcs)))
-        backward, largest = np.zeros(len(self.of_state)), np.zeros(len(self.of_state))
+        backward, largest = np.zeros((2, len(self.of_state)))
+        add_up = self.out.adder(value, backward)
         for time in range(int(lengths.max()), -1, -1):
             if time < len(table):
-                np.take(backward, target, out=value, mode="wrap")
-                np.take(table[time], columns, out=emitted, mode="wrap")
+                backward.take(target, out=value, mode="wrap")
+                table[time].take(columns, out=emitted, mode="wrap")
                 value *= emitted
                 value *= weight
-                self.out.add_up(value, backward)
-                np.take(value, wanted, out=after, mode="wrap")
-                np.take(forward[time], source, out=before, mode="wrap")
+                add_up()
+                value.take(wanted, out=after, mode="wrap")
+                forward[time].take(source, out=before, mode="wrap")
                 after *= before
                 sums += after
             if time in ending:
@@ -158,16 +160,17 @@ class ForwardBackward:
         arcs = self.emitting[self.into.order]
         columns, weight, source = column[arcs], self.weight[arcs], self.source[arcs]
         value, emitted = np.empty((2, len(arcs)))
+        here = np.zeros(len(self.of_state))
+        add_up = self.into.adder(value, here)
         forward = np.zeros((len(table) + 1, len(self.of_state)))
         forward[0, self.start] = 1.0
         known = np.ones(len(lengths), dtype=bool)
         for time, emissions in enumerate(table):
-            here = forward[time + 1]
-            np.take(forward[time], source, out=value, mode="wrap")
-            np.take(emissions, columns, out=emitted, mode="wrap")
+            forward[time].take(source, out=value, mode="wrap")
+            emissions.take(columns, out=emitted, mode="wrap")
             value *= emitted
             value *= weight
-            self.into.add_up(value, here)
+            add_up()
             if time % EVERY == EVERY - 1:
                 most = np.maximum.reduceat(here[self.by_acceptor], self.first)
                 known &= (most >= LEAST_LEFT) | (most == 0.0)
@@ -175,6 +178,7 @@ class ForwardBackward:
                 here *= factor[self.of_state]
                 emissions *= factor[self._owner]
                 here[here < SMALLEST] = 0.0
+            forward[time + 1] = here
         finals = self.final
         ends = forward[lengths[self.of_arc[finals]], self.source[finals]] * self.weight[finals]
         total = np.bincount(self.of_arc[finals], ends, minlength=len(lengths))
@@ -193,8 +197,7 @@ class _Sums:
     """
 
     def __init__(self, state: np.ndarray, count: np.ndarray) -> None:
-        self.parts: list[tuple[slice, slice, int, np.ndarray | None]] = []
-        self.empty: list[slice] = []
+        self._parts: list[tuple[slice, slice, int, np.ndarray | None]] = []
         by_state = np.argsort(state, kind="stable")
         begins = np.cumsum(count) - count
         order: list[np.ndarray] = []
@@ -202,7 +205,6 @@ class _Sums:
         for first, last in _runs(np.minimum(count, MOST_ROWS + 1)):
             rows = int(count[first])
             if rows == 0:
-                self.empty.append(slice(first, last))
                 continue
             arcs = by_state[begins[first] : begins[last - 1] + count[last - 1]]
             many = None
@@ -211,19 +213,34 @@ class _Sums:
             else:
                 many = begins[first:last] - begins[first]
             order.append(arcs)
-            self.parts.append((slice(first, last), slice(end, end + len(arcs)), rows, many))
+            self._parts.append((slice(first, last), slice(end, end + len(arcs)), rows, many))
             end += len(arcs)
         self.order = np.concatenate(order) if order else by_state
+        self._without = count == 0
 
-    def add_up(self, values: np.ndarray, into: np.ndarray) -> None:
-        """The sum of the values (n,), in ``order``, of each state (S,)."""
-        for states in self.empty:
-            into[states] = 0.0
-        for states, arcs, rows, many in self.parts:
-            if many is None:
-                np.add.reduce(values[arcs].reshape(rows, -1), axis=0, out=into[states])
-            else:
-                np.add.reduceat(values[arcs], many, out=into[states])
+    def adder(self, values: np.ndarray, sums: np.ndarray) -> Callable[[], None]:
+        """What puts into sums (S,) those of the values (n,), which are in ``order``, by state."""
+        calls: list[Callable[[], None]] = []
+        for states, arcs, rows, many in self._parts:
+            mine, into = values[arcs], sums[states]
+            if many is not None:
+                calls.append(functools.partial(np.add.reduceat, mine, many, out=into))
+                continue
+            first, *others = mine.reshape(rows, -1)
+            before = first if others else None
+            for other in others:  # takes half as long as np.add.reduce
+                calls.append(functools.partial(np.add, before, other, into))
+                before = into
+            if before is None:
+                calls.append(functools.partial(np.copyto, into, first))
+        empty = np.flatnonzero(self._without)
+
+        def add_up() -> None:
+            for call in calls:
+                call()
+            sums[empty] = 0.0
+
+        return add_up
 
 
 def _runs(values: np.ndarray) -> Iterator[tuple[int, int]]:

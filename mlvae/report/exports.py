@@ -19,6 +19,7 @@ from lhotse import MonoCut
 from lhotse.supervision import AlignmentItem, SupervisionSegment, SupervisionSet
 
 from mlvae.answers import Answer, Unit, Word
+from mlvae.data.manifests import content_of
 from mlvae.made import Record, path_of_id
 from mlvae.report.textgrid import write_textgrid
 from mlvae.stage import atomic_path
@@ -144,7 +145,7 @@ class _Files:
     def add(self, answer: Answer) -> None:
         """Write an answer to all of them."""
         if "cuts.jsonl.gz" in self.files:
-            self._line("cuts.jsonl.gz", answer.cut.to_dict())
+            self._line("cuts.jsonl.gz", content_of(answer.cut))
         if "utterances.jsonl" in self.files:
             self._line("utterances.jsonl", as_json(answer))
         self._rows("units.csv", _unit_rows(answer))
