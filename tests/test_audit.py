@@ -32,6 +32,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
     "perceived, gain, reason, words, times",
     [
         ("xyzuvwqh", 2.0, "the text does not fit the recording", "abc de fgh", (0.0, 0.7)),
+        ("xyzuvwqp", 1.0, "most of the text does not match", "abc de fgh", (0.0, 0.8)),
         ("abcxyfgh", 1.0, "'de' does not match: heard as 'x y'", "de", (0.3, 0.5)),
         ("abc**fgh", 1.0, "'de' does not match what is said there", "de", (0.3, 0.5)),
         ("abcde---", 1.0, "'fgh' does not seem to be said at the end", "fgh", (0.5, 0.7)),
