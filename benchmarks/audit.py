@@ -11,7 +11,7 @@
   (--rate) are exchanged among each other. The learners' own errors stay.
 * own: recordings with texts of the same names, answered by a model folder that is there already.
   Of one in twenty the text is exchanged (--errors exchanged); or in turn, where --errors names
-  several: it lacks the first two fifths of its words (missing), has as many words of another text
+  several: it lacks the last two fifths of its words (missing), has as many words of another text
   at its end (added), the recording ends after three fifths (cut), or is faint noise (silence).
 
 Without --model, digits and learners are trained from nothing on the wrong texts, and answer for
@@ -160,7 +160,7 @@ def make_own(args: Namespace, folder: Path) -> dict[str, str]:
         if error == "exchanged":
             words = more
         elif error == "missing":
-            words = words[part:]
+            words = words[: len(words) - part]
         elif error == "added":
             words = [*words, *more[:part]]
         elif error == "cut":
