@@ -11,11 +11,11 @@
   (--rate) are exchanged among each other. The learners' own errors stay.
 * own: recordings with texts of the same names, answered by a model folder that is there already.
   Of one in twenty the text is exchanged (--errors exchanged); or in turn, where --errors names
-  several: it lacks the first two fifths of its words (missing), has as many words of another text
+  several: it lacks the last two fifths of its words (missing), has as many words of another text
   at its end (added), the recording ends after three fifths (cut), or is faint noise (silence).
 
-digits and learners are trained from nothing on the wrong texts, and answer for every utterance, as
-recipes/own does: all texts but those of the validation part are trained on. What was changed is
+Without --model, digits and learners are trained from nothing on the wrong texts, and answer for
+every utterance, as recipes/own does: all but the validation part is trained on. What was changed is
 read when the audit is written, and by nobody else. Of n wrong utterances it is said how many are
 among the first n of the audit, with own by the kind of the error.
 """
@@ -160,7 +160,7 @@ def make_own(args: Namespace, folder: Path) -> dict[str, str]:
         if error == "exchanged":
             words = more
         elif error == "missing":
-            words = words[part:]
+            words = words[: len(words) - part]
         elif error == "added":
             words = [*words, *more[:part]]
         elif error == "cut":
@@ -219,18 +219,23 @@ def benchmark(args: Namespace) -> int:
     """
     args.work = args.work.resolve()
     args.rate = RATES[args.what] if args.rate is None else args.rate
+    if args.what == "own" and not args.model:
+        raise ValueError("own goes with --model")
     if args.work.exists() and any(args.work.iterdir()):
         raise ValueError(f"{args.work} is not empty")
     if args.what == "own":
-        wrong = make_own(args, args.work / "recordings")
-        answers = args.work / "answers"
-        mlvae(["localize", str(args.model), str(args.work / "recordings"), str(answers)])
+        wrong, recordings = make_own(args, args.work / "recordings"), args.work / "recordings"
     else:
         recipe, corpus, make = {
             "digits": ("audiomnist", "fsdd", make_digits),
             "learners": ("l2arctic", "simulate", make_learners),
         }[args.what]
         wrong = dict.fromkeys(make(args, args.work / "data" / corpus), "exchanged")
+        recordings = args.work / "data" / corpus / "manifests" / "cuts_test.jsonl.gz"
+    if args.model:
+        answers = args.work / "answers"
+        mlvae(["localize", str(args.model), str(recordings), str(answers), "--format", "cuts"])
+    else:
         run_recipe(args, recipe, corpus, 1, 5)
         answers = args.work / "exp" / recipe / corpus / "small" / SYSTEM
     write_json(args.work / "wrong.json", {"seed": args.seed, "wrong": wrong})
@@ -248,7 +253,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("what", choices=list(RATES))
     parser.add_argument("--work", type=Path, required=True, help="folder for all that is made")
     parser.add_argument("--corpus-dir", type=Path, help="FSDD, or with own: the recordings")
-    parser.add_argument("--model", type=Path, help="with own: a model folder")
+    parser.add_argument(
+        "--model", type=Path, help="model folder that answers; without one it is trained"
+    )
     parser.add_argument("--errors", default="exchanged", help="with own: see above, with commas")
     parser.add_argument("--seed", type=NonNegativeInt, default=1, help="of what is made wrong")
     parser.add_argument("--num-utterances", type=PositiveInt, default=720)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 from lhotse import MonoCut
 from lhotse.supervision import AlignmentItem
 
@@ -207,7 +208,11 @@ def read_answers(folder: Path, skip: Callable[[str, str, str], None]) -> Iterato
             cut = cut_of_line(content, place, allow_commands=True)  # runs none
             if "loop_gain" not in (cut.custom or {}):
                 raise ValueError("no loop_gain, as stage 3 writes it: run the stages from 3 on")
-            yield answer_of(cut)
+            answer = answer_of(cut)
+            p = [u.p_mispronounced for u in answer.units if u.p_mispronounced is not None]
+            if not np.isfinite([answer.score_per_frame, answer.loop_gain, *p]).all():
+                raise ValueError("P(mispronounced), score_per_frame or loop_gain is no number")
+            yield answer
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             reason = " ".join(str(error.args[0] if error.args else error).split())
             reason = reason.removeprefix(f"{place}: ").removeprefix(f"{shown_id(content)}: ")

@@ -245,10 +245,15 @@ def _reason(answer: Answer, stretch: Stretch | None, fit: float) -> str:
             f"the text does not fit the recording: {size} of {count} units in a row do not match; "
             "the text of another recording, another language, or no speech"
         )
+    if 5 * size > 4 * count and size > 3:
+        return (
+            f"most of the text does not match what is said, {size} of {count} units: another text, "
+            "little speech, or an unusual voice"
+        )
     words = " ".join(_words(answer, units))
     words = f"{words[:57]}..." if len(words) > 60 else words
     missing = sum(unit.perceived == DELETED for unit in units)
-    if 2 * missing > size:
+    if 3 * missing > size:
         where = ""
         if stretch.last == count:
             where = " at the end: the recording may be cut off there"

@@ -88,7 +88,9 @@ class TextGrids:
         self._files: dict[str, Path] = {}
         for path in files_below(folder, lambda error: self._skip(error.filename, error)):
             if path.suffix.lower() == ".textgrid":
-                self._files[str(path.relative_to(folder)).lower()] = path
+                other = self._files.setdefault(str(path.relative_to(folder).with_suffix("")), path)
+                if other != path:
+                    self._skip(path, f"{other.name} has the same name, and is used")
 
     def _skip(self, place: object, reason: object) -> None:
         self.skipped[str(place)] = " ".join(str(reason).split())
@@ -97,8 +99,8 @@ class TextGrids:
         """By index of a unit the verdict; empty where there is no file, or one that is no use."""
         path = None
         with contextlib.suppress(ValueError):  # an id that names no file
-            name = path_of_id(self.folder, answer.id, ".TextGrid").relative_to(self.folder)
-            path = self._files.pop(str(name).lower(), None)
+            name = path_of_id(Path(), answer.id, ".TextGrid").with_suffix("")
+            path = self._files.pop(str(name), None)
         if path is None:
             return {}
         try:

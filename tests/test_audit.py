@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
     "perceived, gain, reason, words, times",
     [
         ("xyzuvwqh", 2.0, "the text does not fit the recording", "abc de fgh", (0.0, 0.7)),
+        ("xyzuvwqp", 1.0, "most of the text does not match", "abc de fgh", (0.0, 0.8)),
         ("abcxyfgh", 1.0, "'de' does not match: heard as 'x y'", "de", (0.3, 0.5)),
         ("abc**fgh", 1.0, "'de' does not match what is said there", "de", (0.3, 0.5)),
         ("abcde---", 1.0, "'fgh' does not seem to be said at the end", "fgh", (0.5, 0.7)),
@@ -105,20 +107,29 @@ def test_what_has_no_answer_is_a_row_all_the_same(tmp_path, capsys):
     del broken["supervisions"][0]["alignment"]["mlvae"]
     old = json.loads(lines[1])
     del old["custom"]
-    path.write_bytes(gzip.compress("\n".join(map(json.dumps, [broken, old])).encode()))
+    odd = json.loads(lines[2])
+    odd["custom"]["loop_gain"] = math.nan
+    path.write_bytes(gzip.compress("\n".join(map(json.dumps, [broken, old, odd])).encode()))
     with path.open("ab") as file:
-        file.write(gzip.compress(("\n" + "\n".join(lines[2:])).encode()))
+        file.write(gzip.compress(("\n" + "\n".join(lines[3:])).encode()))
     skipped = [("short", "too short for its units"), ("odd", "not in the lexicon: odd")]
     (folder / "skipped.jsonl").write_text(
         "".join(json.dumps({"stage": "localize", "id": i, "reason": r}) + "\n" for i, r in skipped)
     )
     assert main(["audit", str(folder), str(tmp_path / "out.csv")]) == 1
     rows = rows_of(tmp_path / "out.csv")
-    assert [row["utterance"] for row in rows if not row["score"]] == ["short", "odd", "u00", "u01"]
+    assert [row["utterance"] for row in rows if not row["score"]] == [
+        "short",
+        "odd",
+        "u00",
+        "u01",
+        "u02",
+    ]
     assert rows[0]["reason"] == "no answer: too short for its units"
     said = capsys.readouterr().out
     assert "u00" in said and "no tier 'mlvae'" in said and "run the stages from 3 on" in said
-    assert "7 in = 3 done + 4 without an answer" in said
+    assert "loop_gain is no number" in said
+    assert "7 in = 2 done + 5 without an answer" in said
 
 
 def test_nothing_of_others_is_replaced_and_bad_folders_are_a_line(tmp_path, capsys):

@@ -103,6 +103,7 @@ def test_each_bad_file_is_a_line_and_the_rest_goes_on(answers, grids, capsys):
     (grids / "deep" / "ann-1.TextGrid").write_text("of nobody")
     (grids / "empty.TextGrid").write_bytes(b"")
     (grids / "notes.txt").write_text("passed over")
+    (grids / "bob-1.textgrid").write_text("twice")
     assert main(["compare", str(answers), str(grids)]) == 1
     said = capsys.readouterr().out
     lines = [line for line in said.splitlines() if "skipped /" in line]
@@ -111,9 +112,10 @@ def test_each_bad_file_is_a_line_and_the_rest_goes_on(answers, grids, capsys):
         ("ann-2", "tier 'perceived' has 4 labels for 5 units"),
         ("deep/ann-1", "no answer for an utterance of this name"),
         ("empty", "no answer for an utterance of this name"),
+        ("bob-1", "bob-1.TextGrid has the same name, and is used"),
     ):
-        assert sum(f"{grids}/{name}.TextGrid: " in line and reason in line for line in lines) == 1
-    assert "5 in = 1 done + 4 skipped" in said and len(lines) == 4
+        assert sum(f"{grids}/{name}." in line and reason in line for line in lines) == 1
+    assert "6 in = 1 done + 5 skipped" in said and len(lines) == 5
 
 
 def test_nothing_usable_and_nothing_at_all(answers, tmp_path, capsys):

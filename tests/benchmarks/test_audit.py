@@ -46,7 +46,7 @@ def test_errors_are_made_and_what_is_right_stays(tmp_path):
         elif kind == "added":
             assert text[:5] == own and len(text) == 7
         else:
-            assert text == (own[2:] if kind == "missing" else own)
+            assert text == (own[:3] if kind == "missing" else own)
 
 
 def test_the_first_n_are_counted_by_kind(tmp_path):
@@ -80,13 +80,15 @@ def test_a_whole_benchmark_with_a_model_that_answers_at_once(tmp_path, monkeypat
     work = tmp_path / "work"
     command = ["own", "--corpus-dir", str(recordings(tmp_path / "in")), "--work", str(work)]
     assert benchmark.main([*command, "--model", "m", "--rate", "0.2"]) == 0
-    (kind, model, heard, answers), (last, read, table) = asked
+    (kind, model, heard, answers, *_), (last, read, table) = asked
     assert (kind, model, last, read) == ("localize", "m", "audit", answers)
     assert Path(heard) == work / "recordings" and Path(table) == work / "audit.csv"
     wrong = json.loads((work / "wrong.json").read_text())["wrong"]
     assert set(wrong.values()) == {"exchanged"} and len(wrong) == 2
     assert "of 10 utterances 2 are wrong" in capsys.readouterr().out
-    assert benchmark.main(command) == 1 and "is not empty" in capsys.readouterr().err
+    assert benchmark.main(command) == 1 and "goes with --model" in capsys.readouterr().err
+    assert benchmark.main([*command, "--model", "m"]) == 1
+    assert "is not empty" in capsys.readouterr().err
 
 
 def test_unknown_errors_are_refused(tmp_path):
