@@ -41,9 +41,11 @@ from mlvae.tiers import DELETED
 #: How pages come to their sound: copied to the report; played from where it lies, where that is a
 #: wav file, and copied otherwise; or not at all.
 AUDIO = ("copy", "link", "none")
-INDEX, CALIBRATION = "index.html", "calibration.png"
+INDEX, ORDER, CALIBRATION = "index.html", "order.js", "calibration.png"
 PARTS = Path(__file__).parent / "page"
 SHARED = ("report.css", "report.js")
+#: Folders of a report, besides files.
+FOLDERS = ("utterances", "audio")
 #: Letters of a text in the index, and pairs of units by which an utterance is found there.
 LETTERS, PAIRS = 80, 40
 #: What a speaker says instead is shown by so many pairs of units.
@@ -192,7 +194,7 @@ class _Pages:
             "withReference": any(row[6] is not None for row in self.rows),
         }
         order = ",".join(str(row[0]) for row in self.rows)
-        self._write("order.js", f"window.ORDER = [{order}];\n")
+        self._write(ORDER, f"window.ORDER = [{order}];\n")
         for name in SHARED:
             self._write(name, (PARTS / name).read_text(encoding="utf-8"))
         if self.about.calibration is not None:
@@ -284,7 +286,8 @@ class _Counts:
         of_speaker[4] += 1
         for unit in answer.units:
             deleted = unit.perceived == DELETED
-            marks = (1, unit.flagged, deleted, unit.p_mispronounced or 0.0)
+            p = np.nan if unit.p_mispronounced is None else unit.p_mispronounced
+            marks = (1, unit.flagged, deleted, p)
             for sums in (self.units.setdefault(unit.symbol, [0, 0, 0, 0.0]), of_speaker):
                 for place, mark in enumerate(marks):
                     sums[place] += mark
@@ -295,11 +298,12 @@ class _Counts:
         """For the index: by unit and speaker numbers, flagged, deleted, mean P, what is said."""
         return {
             "units": [
-                [name, *sums[:3], round(sums[3] / sums[0], 3)] for name, sums in self.units.items()
+                [name, *sums[:3], _thousandths(sums[3] / sums[0])]
+                for name, sums in self.units.items()
             ],
             "speakers": [
                 [
-                    *(name, sums[4], *sums[:3], round(sums[3] / sums[0], 3)),
+                    *(name, sums[4], *sums[:3], _thousandths(sums[3] / sums[0])),
                     [[pairs[pair], n] for pair, n in self.said_by[name].most_common(MOST_SAID)],
                 ]
                 for name, sums in self.speakers.items()
@@ -375,7 +379,8 @@ def _link(cut: MonoCut, folder: Path) -> str | None:
         isinstance(one, Resample) or (isinstance(one, dict) and one.get("name") == "Resample")
         for one in cut.recording.transforms or ()
     )
-    if others or source.type != "file" or not plain or not source.source.endswith(".wav"):
+    alone = not others and source.channels == [cut.channel]
+    if not plain or not alone or source.type != "file" or not source.source.endswith(".wav"):
         return None
     return quote(os.path.relpath(os.path.abspath(source.source), folder))
 

@@ -130,6 +130,7 @@ function startIndex(data) {
   let system = 0;
   const found = (row) => row[7][system];
   const known = (value, digits) => (value === null ? "–" : value.toFixed(digits));
+  const chance = (p) => (p === null ? "–" : (p / 1000).toFixed(2)); // of thousandths
 
   const columns = [
     { title: "Utterance", value: (row) => row[1], look: "name",
@@ -140,8 +141,7 @@ function startIndex(data) {
       { about: "Fraction of the units that were perceived as something else" }),
     number("Number", (row) => (found(row) ? found(row)[1] : null),
       (row) => (found(row) ? counted(found(row)[0], found(row)[1]) : "–"), { look: "wide" }),
-    number("Mean P", (row) => (found(row) && found(row)[2] !== null ? found(row)[2] / 1000 : null),
-      (row) => known(found(row) && found(row)[2] !== null ? found(row)[2] / 1000 : null, 2),
+    number("Mean P", (row) => found(row) && found(row)[2], (row) => chance(found(row) && found(row)[2]),
       { about: "Mean probability that a unit is mispronounced or left out" }),
     number("Text fit", (row) => row[4], (row) => known(row[4], 2),
       { about: "Log posterior minus log prior per frame of the aligned text: the higher, the better the text fits", look: "wide" }),
@@ -177,7 +177,7 @@ function startIndex(data) {
     number("Flagged", (row) => row[2] / row[1], (row) => withBar(row[2], row[1])),
     number("Number", (row) => row[1], (row) => counted(row[2], row[1])),
     number("Left out", (row) => row[3], (row) => row[3].toLocaleString("en"), { look: "wide" }),
-    number("Mean P", (row) => row[4], (row) => row[4].toFixed(2)),
+    number("Mean P", (row) => row[4], (row) => chance(row[4])),
     { title: "Said instead", value: (row) => -(row[5][0] || [0, 0])[1], look: "pairs",
       cell: (row) => row[5].slice(0, 3).map((pair) => otherShown(pair, row[1])) },
   ], 1, true);
@@ -186,7 +186,7 @@ function startIndex(data) {
     number("Flagged", (row) => row[3] / row[2], (row) => withBar(row[3], row[2])),
     number("Number", (row) => row[2], (row) => counted(row[3], row[2])),
     number("Utterances", (row) => row[1], (row) => row[1].toLocaleString("en"), { look: "wide" }),
-    number("Mean P", (row) => row[5], (row) => row[5].toFixed(2)),
+    number("Mean P", (row) => row[5], (row) => chance(row[5])),
     { title: "Said instead, most often", value: (row) => -(row[6][0] || [0, 0])[1], look: "pairs",
       cell: (row) => row[6].map(pairShown) },
   ], 1, true);
