@@ -474,8 +474,8 @@ function startUtterance(data) {
 
   // The text as chips, which need no width
 
-  const units = data.units.map((_, i) => i);
-  const groups = data.wordOf ? first.words.map((_, word) => units.filter((i) => data.wordOf[i] === word)) : [];
+  const groups = first.words.map(() => []);
+  for (const [i, word] of (data.wordOf || []).entries()) groups[word].push(i);
   document.querySelector("#chips").append(...groups.map((own, word) => {
     const [from, to, p] = first.words[word];
     const flagged = own.filter((i) => first.perceived[i] !== undefined);
