@@ -379,8 +379,11 @@ function startUtterance(data) {
 
   if (data.peaks) {
     const bytes = Int8Array.from(atob(data.peaks), (letter) => letter.charCodeAt(0));
-    let path = "";
-    for (let i = 0; i < bytes.length; i += 2) path += `M${i / 2} ${-bytes[i + 1] - 0.5}V${-bytes[i] + 0.5}`;
+    const [above, below] = [[], []];
+    for (let i = 0; i < bytes.length; i += 2) {
+      above.push(`${i / 2} ${-bytes[i + 1] - 0.5}`);
+      below.unshift(`${i / 2} ${-bytes[i] + 0.5}`);
+    }
     const name = "http://www.w3.org/2000/svg"; // of the language: nothing is fetched from there
     const svg = document.createElementNS(name, "svg");
     const line = document.createElementNS(name, "path");
@@ -388,7 +391,7 @@ function startUtterance(data) {
     svg.setAttribute("preserveAspectRatio", "none");
     svg.setAttribute("class", "wave");
     svg.setAttribute("aria-hidden", "true");
-    line.setAttribute("d", path);
+    line.setAttribute("d", `M${[...above, ...below].join("L")}Z`);
     svg.append(line);
     const picture = element("img", { className: "spectrogram", alt: "Spectrogram", src: `data:image/webp;base64,${data.spectrogram}` });
     const top = element("div", { className: "kilohertz" }, element("span", { textContent: `${data.kilohertz} kHz` }));
