@@ -235,7 +235,7 @@ class _Pages:
             "kilohertz": rate / 2000,
         }
         if self.audio == "none":
-            return {**found, "noSound": "this report was made without sound"}
+            return {**found, "noSound": "this report was made without it"}
         link = _link(answer.cut, self.home / "utterances") if self.audio == "link" else None
         if link is not None:
             return {**found, "audio": link, "offset": _milliseconds(answer.cut.start)}
@@ -364,11 +364,15 @@ def _reference(reference: ReferenceUnits) -> dict[str, Any]:
 
 
 def _num_wrong(answer: Answer, reference: ReferenceUnits | None) -> int | None:
-    """How many units are mispronounced according to a reference; with scores: below 0.5."""
+    """How many units are mispronounced according to a reference, with scores: below 0.5.
+
+    None where the reference says nothing, or no unit has a score.
+    """
     if reference is None:
         return None
     if reference.scores is not None:
-        return sum(score is not None and score < 0.5 for score in reference.scores)
+        known = [score for score in reference.scores if score is not None]
+        return sum(score < 0.5 for score in known) if known else None
     return sum(unit.symbol != said for unit, said in zip(answer.units, reference.perceived))
 
 

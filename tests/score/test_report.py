@@ -215,8 +215,12 @@ def test_scores_of_experts_are_shown(answers, tmp_path):
     data = tmp_path / "data"
     data.mkdir()
     (data / "corpus.json").write_text('{"title": "Graded", "sampling_rate": 8000}')
-    graded = SupervisionSegment("good", "good", 0.0, 1.5, speaker="ann", custom=custom)
-    SupervisionSet.from_segments([graded]).to_file(data / "reference.jsonl.gz")
+    unscored = custom | {"scores": [None] * 5, "changed_word": 1}
+    graded = [
+        SupervisionSegment(name, name, 0.0, 1.5, speaker="ann", custom=own)
+        for name, own in (("good", custom), ("bad/worse", unscored))
+    ]
+    SupervisionSet.from_segments(graded).to_file(data / "reference.jsonl.gz")
     assert report(answers, tmp_path / "out", data_dir=data) == 0
     page = data_of(tmp_path / "out" / "utterances" / "00001.html")
     assert page["reference"]["scores"] == [0.2, 2.0, 1.6, None, 0.0]
