@@ -239,7 +239,7 @@ main() {
   local python
   case "${1:-}" in
     --dev)
-      modules+=" pytest xdist hypothesis ruff"
+      modules+=" pytest xdist hypothesis ruff selenium"
       active_record+=-dev
       ;;
     "") ;;

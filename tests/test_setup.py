@@ -60,7 +60,7 @@ def test_a_bare_machine_gets_a_venv(project):
 def test_dev_needs_the_test_tools_too(project):
     project.has("python3", "uv")
     project.run(SETUP, "--dev")
-    assert project.calls("python3 - torch k2 lhotse mlvae pytest xdist hypothesis ruff")
+    assert project.calls("python3 - torch k2 lhotse mlvae pytest xdist hypothesis ruff selenium")
     assert project.run(SETUP, "--other").returncode == 1
 
 

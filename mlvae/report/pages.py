@@ -41,9 +41,11 @@ from mlvae.tiers import DELETED
 #: How pages come to their sound: copied to the report; played from where it lies, where that is a
 #: wav file, and copied otherwise; or not at all.
 AUDIO = ("copy", "link", "none")
-INDEX, CALIBRATION = "index.html", "calibration.png"
+INDEX, ORDER, CALIBRATION = "index.html", "order.js", "calibration.png"
 PARTS = Path(__file__).parent / "page"
 SHARED = ("report.css", "report.js")
+#: Folders of a report, besides files.
+FOLDERS = ("utterances", "audio")
 #: Letters of a text in the index, and pairs of units by which an utterance is found there.
 LETTERS, PAIRS = 80, 40
 #: What a speaker says instead is shown by so many pairs of units.
@@ -192,7 +194,7 @@ class _Pages:
             "withReference": any(row[6] is not None for row in self.rows),
         }
         order = ",".join(str(row[0]) for row in self.rows)
-        self._write("order.js", f"window.ORDER = [{order}];\n")
+        self._write(ORDER, f"window.ORDER = [{order}];\n")
         for name in SHARED:
             self._write(name, (PARTS / name).read_text(encoding="utf-8"))
         if self.about.calibration is not None:
@@ -233,7 +235,7 @@ class _Pages:
             "kilohertz": rate / 2000,
         }
         if self.audio == "none":
-            return {**found, "noSound": "this report was made without sound"}
+            return {**found, "noSound": "this report was made without it"}
         link = _link(answer.cut, self.home / "utterances") if self.audio == "link" else None
         if link is not None:
             return {**found, "audio": link, "offset": _milliseconds(answer.cut.start)}
@@ -284,7 +286,8 @@ class _Counts:
         of_speaker[4] += 1
         for unit in answer.units:
             deleted = unit.perceived == DELETED
-            marks = (1, unit.flagged, deleted, unit.p_mispronounced or 0.0)
+            p = np.nan if unit.p_mispronounced is None else unit.p_mispronounced
+            marks = (1, unit.flagged, deleted, p)
             for sums in (self.units.setdefault(unit.symbol, [0, 0, 0, 0.0]), of_speaker):
                 for place, mark in enumerate(marks):
                     sums[place] += mark
@@ -295,11 +298,12 @@ class _Counts:
         """For the index: by unit and speaker numbers, flagged, deleted, mean P, what is said."""
         return {
             "units": [
-                [name, *sums[:3], round(sums[3] / sums[0], 3)] for name, sums in self.units.items()
+                [name, *sums[:3], _thousandths(sums[3] / sums[0])]
+                for name, sums in self.units.items()
             ],
             "speakers": [
                 [
-                    *(name, sums[4], *sums[:3], round(sums[3] / sums[0], 3)),
+                    *(name, sums[4], *sums[:3], _thousandths(sums[3] / sums[0])),
                     [[pairs[pair], n] for pair, n in self.said_by[name].most_common(MOST_SAID)],
                 ]
                 for name, sums in self.speakers.items()
@@ -360,11 +364,15 @@ def _reference(reference: ReferenceUnits) -> dict[str, Any]:
 
 
 def _num_wrong(answer: Answer, reference: ReferenceUnits | None) -> int | None:
-    """How many units are mispronounced according to a reference; with scores: below 0.5."""
+    """How many units are mispronounced according to a reference, with scores: below 0.5.
+
+    None where the reference says nothing, or no unit has a score.
+    """
     if reference is None:
         return None
     if reference.scores is not None:
-        return sum(score is not None and score < 0.5 for score in reference.scores)
+        known = [score for score in reference.scores if score is not None]
+        return sum(score < 0.5 for score in known) if known else None
     return sum(unit.symbol != said for unit, said in zip(answer.units, reference.perceived))
 
 
@@ -375,7 +383,8 @@ def _link(cut: MonoCut, folder: Path) -> str | None:
         isinstance(one, Resample) or (isinstance(one, dict) and one.get("name") == "Resample")
         for one in cut.recording.transforms or ()
     )
-    if others or source.type != "file" or not plain or not source.source.endswith(".wav"):
+    alone = not others and source.channels == [cut.channel]
+    if not plain or not alone or source.type != "file" or not source.source.endswith(".wav"):
         return None
     return quote(os.path.relpath(os.path.abspath(source.source), folder))
 

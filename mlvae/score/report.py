@@ -18,8 +18,19 @@ from lhotse import MonoCut
 from mlvae.answers import Answer, answer_of
 from mlvae.data.dataset import cut_of_line
 from mlvae.data.manifests import manifest_lines, place_of, shown_id
-from mlvae.made import replaced_folder
-from mlvae.report.pages import AUDIO, INDEX, About, ReferenceUnits, Shown, write_pages
+from mlvae.made import InTheWayError, Record, replaced_folder
+from mlvae.report.pages import (
+    AUDIO,
+    CALIBRATION,
+    FOLDERS,
+    INDEX,
+    ORDER,
+    SHARED,
+    About,
+    ReferenceUnits,
+    Shown,
+    write_pages,
+)
 from mlvae.score.experiment import CUTS, TRAINING, read_corpus
 from mlvae.score.graded import GradedReference, is_graded, read_graded
 from mlvae.score.overview import has_reference
@@ -107,6 +118,7 @@ def report(
     about = _about(answers, data_dir, sources)
     with stage_folder(STAGE, out) as record:
         done = StageReport(STAGE, out)
+        _check_is_report(record)
         with replaced_folder(out, record, INDEX) as fresh:
             total = len(dict.fromkeys(name for own in ids.values() for name in own))
             with Progress(STAGE, "utterance", total) as progress:
@@ -118,6 +130,22 @@ def report(
         status = done.finish()
     log(f"{STAGE}: open {out / INDEX} in a browser")
     return status
+
+
+def _check_is_report(record: Record) -> None:
+    """Check that nothing but a report was made in a folder, all of which is replaced.
+
+    Raises:
+        InTheWayError: something else was; names the first.
+    """
+    mine = (INDEX, CALIBRATION, ORDER, SKIPPED, *SHARED)
+    for name in record.names():
+        path = record.folder / name
+        if name not in mine and path.parent.name not in FOLDERS and path.exists():
+            raise InTheWayError(
+                f"{path}: in the way, of another stage or command: write the report to a folder of "
+                "its own"
+            )
 
 
 def _first(done: StageReport) -> str:

@@ -15,6 +15,7 @@ from mlvae.cli import main
 from mlvae.made import InTheWayError
 from mlvae.report.pages import Shown, write_pages
 from mlvae.score.report import find_sources, report
+from mlvae.stage import stage_folder
 from tests.data.conftest import load_script
 from tests.formats import PAGE, check_folder, read_page
 from tests.report.conftest import UNITS, answered, write_answers
@@ -57,8 +58,8 @@ def test_answers_of_the_command(answers, tmp_path, capsys):
     ]
     assert index["pairs"] == [["dh", "d"], ["t", "-"]]
     (counts,) = index["counts"]
-    assert counts["units"][0] == ["dh", 2, 1, 0, 0.9] and counts["said"] == [[0, 1], [1, 1]]
-    assert ["ann", 1, 5, 0, 0, 0.4, []] in counts["speakers"]
+    assert counts["units"][0] == ["dh", 2, 1, 0, 900] and counts["said"] == [[0, 1], [1, 1]]
+    assert ["ann", 1, 5, 0, 0, 400, []] in counts["speakers"]
     assert "no &lt;such&gt; file" in (out / "index.html").read_text()
     assert (out / "order.js").read_text() == "window.ORDER = [2,1];\n"
     page = data_of(out / "utterances" / "00002.html")
@@ -137,6 +138,27 @@ def test_nothing_that_was_not_made_here_is_touched(answers, tmp_path):
     assert (out / "utterances" / "00001.html").read_text() == "changed"
 
 
+def test_answers_and_experiments_are_not_replaced_by_their_report(all_folders, answers):
+    _, exp = all_folders
+    with stage_folder("localize", answers) as record:
+        record.add(answers / "cuts.jsonl.gz", answers / "cuts.jsonl.gz")
+    with pytest.raises(InTheWayError, match="cuts.jsonl.gz: in the way, of another stage"):
+        report(answers, answers)
+    assert main(["report", str(answers), str(answers / "report")]) == 0
+    assert (answers / "cuts.jsonl.gz").is_file() and (answers / "report" / "index.html").is_file()
+    with pytest.raises(InTheWayError, match="in the way, not made here"):
+        report(exp, exp)
+
+
+def test_a_system_without_p(tmp_path):
+    cut = answered(tmp_path, "utt", probabilities=[None] * 5)
+    assert report(write_answers(tmp_path / "a" / "cuts.jsonl.gz", [cut]), tmp_path / "out") == 0
+    index = data_of(tmp_path / "out" / "index.html")
+    assert index["rows"][0][7] == [[2, 5, None, [0, 1]]]
+    assert index["counts"][0]["units"][0] == ["dh", 1, 1, 0, None]
+    assert data_of(tmp_path / "out" / "utterances" / "00001.html")["systems"][0]["p"] == [None] * 5
+
+
 def test_what_cannot_be_shown_is_one_line(answers, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     for wrong, reason in (
@@ -193,8 +215,12 @@ def test_scores_of_experts_are_shown(answers, tmp_path):
     data = tmp_path / "data"
     data.mkdir()
     (data / "corpus.json").write_text('{"title": "Graded", "sampling_rate": 8000}')
-    graded = SupervisionSegment("good", "good", 0.0, 1.5, speaker="ann", custom=custom)
-    SupervisionSet.from_segments([graded]).to_file(data / "reference.jsonl.gz")
+    unscored = custom | {"scores": [None] * 5, "changed_word": 1}
+    graded = [
+        SupervisionSegment(name, name, 0.0, 1.5, speaker="ann", custom=own)
+        for name, own in (("good", custom), ("bad/worse", unscored))
+    ]
+    SupervisionSet.from_segments(graded).to_file(data / "reference.jsonl.gz")
     assert report(answers, tmp_path / "out", data_dir=data) == 0
     page = data_of(tmp_path / "out" / "utterances" / "00001.html")
     assert page["reference"]["scores"] == [0.2, 2.0, 1.6, None, 0.0]

@@ -130,6 +130,7 @@ function startIndex(data) {
   let system = 0;
   const found = (row) => row[7][system];
   const known = (value, digits) => (value === null ? "–" : value.toFixed(digits));
+  const chance = (p) => (p === null ? "–" : (p / 1000).toFixed(2)); // of thousandths
 
   const columns = [
     { title: "Utterance", value: (row) => row[1], look: "name",
@@ -140,8 +141,7 @@ function startIndex(data) {
       { about: "Fraction of the units that were perceived as something else" }),
     number("Number", (row) => (found(row) ? found(row)[1] : null),
       (row) => (found(row) ? counted(found(row)[0], found(row)[1]) : "–"), { look: "wide" }),
-    number("Mean P", (row) => (found(row) && found(row)[2] !== null ? found(row)[2] / 1000 : null),
-      (row) => known(found(row) && found(row)[2] !== null ? found(row)[2] / 1000 : null, 2),
+    number("Mean P", (row) => found(row) && found(row)[2], (row) => chance(found(row) && found(row)[2]),
       { about: "Mean probability that a unit is mispronounced or left out" }),
     number("Text fit", (row) => row[4], (row) => known(row[4], 2),
       { about: "Log posterior minus log prior per frame of the aligned text: the higher, the better the text fits", look: "wide" }),
@@ -177,7 +177,7 @@ function startIndex(data) {
     number("Flagged", (row) => row[2] / row[1], (row) => withBar(row[2], row[1])),
     number("Number", (row) => row[1], (row) => counted(row[2], row[1])),
     number("Left out", (row) => row[3], (row) => row[3].toLocaleString("en"), { look: "wide" }),
-    number("Mean P", (row) => row[4], (row) => row[4].toFixed(2)),
+    number("Mean P", (row) => row[4], (row) => chance(row[4])),
     { title: "Said instead", value: (row) => -(row[5][0] || [0, 0])[1], look: "pairs",
       cell: (row) => row[5].slice(0, 3).map((pair) => otherShown(pair, row[1])) },
   ], 1, true);
@@ -186,7 +186,7 @@ function startIndex(data) {
     number("Flagged", (row) => row[3] / row[2], (row) => withBar(row[3], row[2])),
     number("Number", (row) => row[2], (row) => counted(row[3], row[2])),
     number("Utterances", (row) => row[1], (row) => row[1].toLocaleString("en"), { look: "wide" }),
-    number("Mean P", (row) => row[5], (row) => row[5].toFixed(2)),
+    number("Mean P", (row) => row[5], (row) => chance(row[5])),
     { title: "Said instead, most often", value: (row) => -(row[6][0] || [0, 0])[1], look: "pairs",
       cell: (row) => row[6].map(pairShown) },
   ], 1, true);
@@ -379,8 +379,11 @@ function startUtterance(data) {
 
   if (data.peaks) {
     const bytes = Int8Array.from(atob(data.peaks), (letter) => letter.charCodeAt(0));
-    let path = "";
-    for (let i = 0; i < bytes.length; i += 2) path += `M${i / 2} ${-bytes[i + 1] - 0.5}V${-bytes[i] + 0.5}`;
+    const [above, below] = [[], []];
+    for (let i = 0; i < bytes.length; i += 2) {
+      above.push(`${i / 2} ${-bytes[i + 1] - 0.5}`);
+      below.unshift(`${i / 2} ${-bytes[i] + 0.5}`);
+    }
     const name = "http://www.w3.org/2000/svg"; // of the language: nothing is fetched from there
     const svg = document.createElementNS(name, "svg");
     const line = document.createElementNS(name, "path");
@@ -388,7 +391,7 @@ function startUtterance(data) {
     svg.setAttribute("preserveAspectRatio", "none");
     svg.setAttribute("class", "wave");
     svg.setAttribute("aria-hidden", "true");
-    line.setAttribute("d", path);
+    line.setAttribute("d", `M${[...above, ...below].join("L")}Z`);
     svg.append(line);
     const picture = element("img", { className: "spectrogram", alt: "Spectrogram", src: `data:image/webp;base64,${data.spectrogram}` });
     const top = element("div", { className: "kilohertz" }, element("span", { textContent: `${data.kilohertz} kHz` }));
@@ -474,8 +477,8 @@ function startUtterance(data) {
 
   // The text as chips, which need no width
 
-  const units = data.units.map((_, i) => i);
-  const groups = data.wordOf ? first.words.map((_, word) => units.filter((i) => data.wordOf[i] === word)) : [];
+  const groups = first.words.map(() => []);
+  for (const [i, word] of (data.wordOf || []).entries()) groups[word].push(i);
   document.querySelector("#chips").append(...groups.map((own, word) => {
     const [from, to, p] = first.words[word];
     const flagged = own.filter((i) => first.perceived[i] !== undefined);
