@@ -744,6 +744,8 @@ class Model:
         cut = with_features(cut, self.extractor, allow_commands)
         if cut.num_frames < len(units):
             raise ValueError(f"{cut.num_frames} frames for {len(units)} units")
+        if hasattr(self.system, "check"):
+            self.system.check(cut)
         return cut
 
     def _answer_each(

@@ -175,15 +175,15 @@ class PosteriorNetwork(nn.Module):
 class TrainedAcoustic(TrainedMlVae):
     """A system of kind ``acoustic`` that is ready to answer."""
 
+    def check(self, cut: Cut) -> None:
+        """Raise ValueError with the reason where the acoustic model cannot read a cut."""
+        self.dataset.features(cut)
+
     def localize(self, cuts: CutSet, passes: Passes | None = None) -> tuple[CutSet, list[str]]:
         """Add the tiers of a system; see :func:`mlvae.systems.localize.localize`.
 
-        Cuts that the acoustic model cannot read have no answer, but for a single one, whose reason
-        is raised.
+        Cuts that the acoustic model cannot read have no answer, and a line in the log.
         """
-        if len(cuts) == 1:
-            self.dataset.features(cuts[0])
-            return super().localize(cuts, passes)
         usable = usable_cuts(cuts, self.dataset, "acoustic")
         if not usable:
             return CutSet.from_cuts([]), list(cuts.ids)
