@@ -103,7 +103,7 @@ class AcousticSettings(Settings):
     max_cuts: Count = 1000
     decoding: Decoding = field(default_factory=lambda: Decoding(acoustic_scale=0.3))
     calibration: CalibrationConfig = field(
-        default_factory=lambda: CalibrationConfig(scales=[0.05, 0.1, 0.2, 0.3, 0.5, 1.0])
+        default_factory=lambda: CalibrationConfig(scales=[0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0])
     )
     judged: bool = False
     judge: JudgeConfig = field(default_factory=JudgeConfig)
@@ -264,6 +264,7 @@ def train_acoustic(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict
     }
     log(f"{name}: acoustic scale {decoding.acoustic_scale} by log loss {losses}")
     metadata = {
+        "config": {"adapter": settings.adapter},
         "decoding": asdict(decoding),
         "symbols": list(source.symbols),
         "units": list(table.symbols),

@@ -18,6 +18,7 @@ from mlvae.acoustic.posteriors import read_waveform
 from mlvae.data.dataset import load_cuts
 from mlvae.data.manifests import load_supervisions, write_manifest
 from mlvae.tiers import tier
+from tests.formats import PAGE, check_folder, check_records, read_page
 from tests.recipes import somebodys_model
 from tests.recipes.conftest import TINY, Recipe, options
 from tests.recipes.test_model_folder import plain, sign
@@ -121,6 +122,10 @@ def test_from_training_to_answers_for_other_recordings(aligned, somebodys, tmp_p
         assert str(place).encode() not in content
     about = json.loads((moved / "model.json").read_text())
     assert about["acoustic"] == {"adapter": form}
+    page = read_page(PAGE.read_text(encoding="utf-8"))
+    check_folder(moved, page["Model folder"])
+    check_records(moved / "model.json", page["model.json"])
+    check_records(moved / "acoustic" / "training.json", page["training.json"])
     answered = load_cuts(own.exp / "acoustic" / "cuts_test.jsonl.gz")
     found = mlvae.load(moved).localize(plain(answered))
     for answer, cut in zip(found.answers, answered):
@@ -180,20 +185,43 @@ def with_posteriors(cuts: CutSet, network: Onnx, folder: Path) -> CutSet:
 
 
 def test_a_packed_model_may_come_from_anybody(aligned, somebodys, tmp_path):
-    own = recipe(aligned, somebodys, tmp_path, "onnx", settings_of("onnx", somebodys))
-    assert own.stage(4) == 0
-    folder = tmp_path / "model"
-    assert cli.main(["pack", str(own.exp / "acoustic"), str(folder)]) == 0
-    config, text = folder / "config.yaml", (folder / "config.yaml").read_text()
-    config.write_text(text.replace("path: ''", f"path: {somebodys}/onnx/model.onnx"))
-    sign(folder)
-    with pytest.raises(ValueError, match="systems.acoustic.path leads out of the folder"):
-        mlvae.load(folder)
-    config.write_text(text)
-    (folder / "acoustic" / "acoustic" / "model.onnx").write_bytes(b"nothing")
-    sign(folder)
-    with pytest.raises(ValueError, match="model.onnx cannot be read as ONNX"):
-        mlvae.load(folder)
+    folders = {}
+    for form in ("onnx", "transformers"):
+        (tmp_path / form).mkdir()
+        own = recipe(aligned, somebodys, tmp_path / form, form, settings_of(form, somebodys))
+        assert own.stage(4) == 0
+        folders[form] = tmp_path / form / "model"
+        assert cli.main(["pack", str(own.exp / "acoustic"), str(folders[form])]) == 0
+
+    def refused(form: str, file: str, change, match: str) -> None:
+        path = folders[form] / file
+        before = path.read_bytes()
+        path.write_bytes(change(before))
+        sign(folders[form])
+        with pytest.raises(ValueError, match=match) as caught:
+            mlvae.load(folders[form])
+        assert "\n" not in str(caught.value)
+        path.write_bytes(before)
+        sign(folders[form])
+
+    outside = f"path: {somebodys}/onnx/model.onnx".encode()
+    model, network = "acoustic/acoustic/model.onnx", "acoustic/acoustic/config.json"
+    for form, *broken in (
+        ("onnx", "config.yaml", lambda text: text.replace(b"path: ''", outside), "path leads out"),
+        ("onnx", model, lambda _: b"nothing", "model.onnx cannot be read as ONNX"),
+        (
+            *("transformers", network),
+            lambda text: text.replace(b'"hidden_size": 32', b'"hidden_size": 320000'),
+            "larger than the weights in the folder",
+        ),
+        (
+            *("transformers", "acoustic/acoustic/vocab.json"),
+            lambda text: text.replace(b'"D0"', b'"D00"'),
+            "has other symbols than in training",
+        ),
+    ):
+        refused(form, *broken)
+    assert mlvae.load(folders["onnx"]).table.symbols
 
 
 def test_what_cannot_be_used_ends_the_stage_in_one_line(aligned, somebodys, tmp_path, capsys):
