@@ -64,6 +64,8 @@ TOPOLOGY = "substitution"
 #: Where in the folder of a system its acoustic model lies once it is packed.
 OWN = "acoustic"
 _NAMES = {"wav2vec2": "model.safetensors", "onnx": "model.onnx", "transformers": ""}
+#: Packages that read a model, on whose versions answers depend.
+_PACKAGES = {"onnx": "onnxruntime", "transformers": "transformers"}
 #: Least prior of a unit, and of nothing: a model without a blank must not be free to say nothing.
 LEAST_UNIT, LEAST_NOTHING = 1e-4, 0.01
 #: Posterior of all units together that counts as much as the prior of each, where posteriors given
@@ -405,7 +407,7 @@ def pack_acoustic(settings: AcousticSettings, folder: Path) -> dict[str, Any]:
         config = json.loads((source / "config.json").read_text(encoding="utf-8"))
         config.pop("_name_or_path", None)  # a path of this machine
         (target / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    return {"adapter": settings.adapter}
+    return {"adapter": settings.adapter, "package": _PACKAGES.get(settings.adapter)}
 
 
 def _copy(source: Path, target: Path) -> None:

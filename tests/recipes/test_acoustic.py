@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import shutil
 from pathlib import Path
@@ -17,6 +18,7 @@ from mlvae.acoustic.models import Onnx
 from mlvae.acoustic.posteriors import read_waveform
 from mlvae.data.dataset import load_cuts
 from mlvae.data.manifests import load_supervisions, write_manifest
+from mlvae.model_folder import other_versions
 from mlvae.tiers import tier
 from tests.formats import PAGE, check_folder, check_records, read_page
 from tests.recipes import somebodys_model
@@ -121,7 +123,12 @@ def test_from_training_to_answers_for_other_recordings(aligned, somebodys, tmp_p
     for place in (somebodys, own.exp, aligned.data):
         assert str(place).encode() not in content
     about = json.loads((moved / "model.json").read_text())
-    assert about["acoustic"] == {"adapter": form}
+    package = {"onnx": "onnxruntime"}.get(form, form)
+    assert about["acoustic"] == {"adapter": form, "package": package}
+    assert about["versions"][package] == importlib.metadata.version(package)
+    assert other_versions({**about["versions"], package: "0"}).startswith(
+        f"packed with {package} 0"
+    )
     page = read_page(PAGE.read_text(encoding="utf-8"))
     check_folder(moved, page["Model folder"])
     check_records(moved / "model.json", page["model.json"])
