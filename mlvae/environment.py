@@ -14,6 +14,7 @@ import importlib.util
 import os
 import platform
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -136,13 +137,13 @@ def _other_problems(facts: Facts) -> list[str]:
     return problems
 
 
-def versions() -> dict[str, str | None]:
-    """Versions of Python, this package and the libraries that results depend on."""
+def versions(more: Sequence[str] = ()) -> dict[str, str | None]:
+    """Versions of Python, of what results depend on, and of the packages ``more``."""
     found: dict[str, str | None] = {
         "python": platform.python_version(),
         "mlvae": mlvae.__version__,
     }
-    for name in ("torch", "k2", "lhotse", "numpy", "scipy"):
+    for name in ("torch", "k2", "lhotse", "numpy", "scipy", *more):
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

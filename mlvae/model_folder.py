@@ -69,6 +69,8 @@ LARGEST = {
 LARGEST_HEADER = 2**20
 #: What pickles are named; of a name like these no file may lie in the folder.
 PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".bin", ".joblib")
+#: Packages that read acoustic models of other people.
+READERS = ("transformers", "onnxruntime")
 #: How texts become units: pronunciations of words, BPE tokens of words, or units as they are.
 TEXTS = ("lexicon", "bpe", "units")
 #: What is worked on together has at most so many utterances, and ends when it has so many seconds,
@@ -136,7 +138,7 @@ def pack(
     with made_tree(folder, "pack", ABOUT) as fresh:
         (fresh / name).mkdir()
         (fresh / "fa").mkdir()
-        own = kind.pack(packed, fresh / name) if kind.pack else None
+        own = kind.pack(packed, fresh / name) if kind.pack else {}
         for file in kind.files:
             setattr(settings.system(name).settings, file, "")
         write_config(fresh / CONFIG, settings, name)
@@ -161,14 +163,14 @@ def pack(
             "system": name,
             "label": settings.system(name).label,
             "kind": settings.system(name).kind,
-            **({} if own is None else {settings.system(name).kind: own}),
+            **({settings.system(name).kind: own} if own else {}),
             "sampling_rate": corpus["sampling_rate"],
             "features": {key: value for key, value in features.items() if key != "device"},
             "text": text,
             "seed": training["seed"],
             "trained_on": _trained_on(cuts["train"], corpus, licence),
             "commit": _commit(),
-            "versions": versions(),
+            "versions": versions([own["package"]] if own.get("package") else []),
             "figures": _figures(experiment / "results.json", settings.system(name).label),
             "files": {
                 str(path.relative_to(fresh)): {
@@ -376,8 +378,9 @@ def other_versions(packed: Mapping[str, Any]) -> str:
     Empty where there is none. A model is read all the same; its answers may differ in the last
     digits, and more where features or the search are computed otherwise.
     """
-    here = versions()
-    named = ("mlvae", "torch", "k2", "lhotse")
+    others = [name for name in READERS if name in packed]
+    here = versions(others)
+    named = ("mlvae", "torch", "k2", "lhotse", *others)
     wrong = [
         f"{name} {packed.get(name)!s:.40}, here {here[name]}"
         for name in named
@@ -803,6 +806,8 @@ class Model:
         cut = with_features(cut, self.extractor, allow_commands)
         if cut.num_frames < len(units):
             raise ValueError(f"{cut.num_frames} frames for {len(units)} units")
+        if hasattr(self.system, "check"):
+            self.system.check(cut)
         return cut
 
     def _answer_each(

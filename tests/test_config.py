@@ -316,7 +316,8 @@ def test_a_system_that_nobody_gave_a_size_is_never_that_of_the_paper():
 
 def test_every_kind_has_a_system():
     config = load_config(CONF / "small.yaml")
-    assert {system.kind for system in config.systems.values()} == set(KINDS)
+    of_the_users_own = {"acoustic"}  # no system without somebody's model
+    assert {system.kind for system in config.systems.values()} == set(KINDS) - of_the_users_own
     with pytest.raises(
         ValueError, match="kind must be one of align, two_pass, w2v_ctc, ml_vae, acoustic, gop"
     ):

@@ -198,7 +198,9 @@ class Transformers(_OneByOne):
         self.model = self.model.to(device).eval()
         self.device = device
         self.num_params = num_parameters(self.model)
-        self.sampling_rate = int(self.extractor.sampling_rate)
+        self.sampling_rate = getattr(self.extractor, "sampling_rate", None)
+        if type(self.sampling_rate) is not int or not 1000 <= self.sampling_rate <= 384_000:
+            raise ValueError(f"{folder}: sampling_rate is {self.sampling_rate!r:.60}")
         self.symbols = _vocabulary(folder / "vocab.json", self.model.config.vocab_size)
         self.blank = self.model.config.pad_token_id
         self._measure(folder)
@@ -219,6 +221,8 @@ def folder_files(folder: Path) -> list[str]:
         ValueError: one is missing, or weights are in no safetensors or out of the folder.
     """
     names = list(FOLDER_FILES)
+    if (folder / "adapter_config.json").exists():
+        raise ValueError(f"{folder} has an adapter_config.json, which leads to another model")
     if (folder / INDEX).is_file():
         content = _json(folder / INDEX)
         parts = content.get("weight_map") if isinstance(content, dict) else None

@@ -64,6 +64,8 @@ TOPOLOGY = "substitution"
 #: Where in the folder of a system its acoustic model lies once it is packed.
 OWN = "acoustic"
 _NAMES = {"wav2vec2": "model.safetensors", "onnx": "model.onnx", "transformers": ""}
+#: Packages that read a model, on whose versions answers depend.
+_PACKAGES = {"onnx": "onnxruntime", "transformers": "transformers"}
 #: Least prior of a unit, and of nothing: a model without a blank must not be free to say nothing.
 LEAST_UNIT, LEAST_NOTHING = 1e-4, 0.01
 #: Posterior of all units together that counts as much as the prior of each, where posteriors given
@@ -103,7 +105,7 @@ class AcousticSettings(Settings):
     max_cuts: Count = 1000
     decoding: Decoding = field(default_factory=lambda: Decoding(acoustic_scale=0.3))
     calibration: CalibrationConfig = field(
-        default_factory=lambda: CalibrationConfig(scales=[0.05, 0.1, 0.2, 0.3, 0.5, 1.0])
+        default_factory=lambda: CalibrationConfig(scales=[0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0])
     )
     judged: bool = False
     judge: JudgeConfig = field(default_factory=JudgeConfig)
@@ -175,15 +177,15 @@ class PosteriorNetwork(nn.Module):
 class TrainedAcoustic(TrainedMlVae):
     """A system of kind ``acoustic`` that is ready to answer."""
 
+    def check(self, cut: Cut) -> None:
+        """Raise ValueError with the reason where the acoustic model cannot read a cut."""
+        self.dataset.features(cut)
+
     def localize(self, cuts: CutSet, passes: Passes | None = None) -> tuple[CutSet, list[str]]:
         """Add the tiers of a system; see :func:`mlvae.systems.localize.localize`.
 
-        Cuts that the acoustic model cannot read have no answer, but for a single one, whose reason
-        is raised.
+        Cuts that the acoustic model cannot read have no answer, and a line in the log.
         """
-        if len(cuts) == 1:
-            self.dataset.features(cuts[0])
-            return super().localize(cuts, passes)
         usable = usable_cuts(cuts, self.dataset, "acoustic")
         if not usable:
             return CutSet.from_cuts([]), list(cuts.ids)
@@ -264,6 +266,7 @@ def train_acoustic(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict
     }
     log(f"{name}: acoustic scale {decoding.acoustic_scale} by log loss {losses}")
     metadata = {
+        "config": {"adapter": settings.adapter},
         "decoding": asdict(decoding),
         "symbols": list(source.symbols),
         "units": list(table.symbols),
@@ -404,7 +407,7 @@ def pack_acoustic(settings: AcousticSettings, folder: Path) -> dict[str, Any]:
         config = json.loads((source / "config.json").read_text(encoding="utf-8"))
         config.pop("_name_or_path", None)  # a path of this machine
         (target / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    return {"adapter": settings.adapter}
+    return {"adapter": settings.adapter, "package": _PACKAGES.get(settings.adapter)}
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -150,6 +150,15 @@ def _without_output(folder: Path) -> None:
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 
+def _with_rate(rate: object):
+    def change(folder: Path) -> None:
+        path = folder / "preprocessor_config.json"
+        content = {**json.loads(path.read_text()), "sampling_rate": rate}
+        path.write_text(json.dumps(content))
+
+    return change
+
+
 def _cut_off(folder: Path) -> None:
     content = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(content[:-10])
@@ -166,6 +175,8 @@ def _cut_off(folder: Path) -> None:
         (_cut_off, "cannot be read as a CTC model"),
         (lambda folder: (folder / "vocab.json").write_text('{"a": 9}'), "numbers from 0 to 4"),
         (lambda folder: (folder / "vocab.json").write_text("["), "vocab.json cannot be read"),
+        (lambda folder: (folder / "adapter_config.json").write_text("{}"), "leads to another"),
+        (_with_rate("16 kHz"), "sampling_rate is '16 kHz'"),
         (lambda folder: (folder / "config.json").write_text("{}"), "cannot be read as a CTC"),
     ],
 )

@@ -223,6 +223,34 @@ def test_ctc_posteriors_with_blank(device):
     assert probabilities[1].mispronounced[[0, 1, 3, 4]].max() < 0.1
 
 
+def test_a_unit_said_as_its_neighbour_is_found_where_the_blank_is_a_state(device):
+    """The neighbour takes both spikes where blanks may stand for any unit, and else only one."""
+    frames, units = 20, 3
+    probabilities = torch.full((frames, units + 1), 0.001)
+    probabilities[:, -1] = 1 - 0.001 * units
+    for frame, unit in zip((3, 8, 14), (0, 1, 1)):  # the text has 0, 2, 1, in one word
+        probabilities[frame] = 0.01
+        probabilities[frame, unit] = 1 - 0.01 * units
+    log_posteriors = probabilities.log()[None].to(device)
+    prior = torch.tensor([0.05, 0.05, 0.05, 0.85], device=device).log()
+    found = {}
+    for silence in (False, "everywhere"):
+        compiler = MlFsaCompiler(units, "substitution", silence=silence)
+        emissions = compiler.emissions(
+            log_posteriors,
+            torch.tensor([frames]),
+            log_prior=prior,
+            blank=None if silence else units,
+        )
+        (spans,) = best_path(compiler.compile([[[[0, 2, 1]]]]), emissions)
+        found[silence] = [span for span in spans if span.kind == "unit"]
+    assert [span.mispronounced for span in found[False]] == [False, False, False]
+    assert [span.mispronounced for span in found["everywhere"]] == [False, True, False]
+    assert [span.perceived for span in found["everywhere"]] == [0, 1, 1]
+    places = [(span.start, span.end) for span in found["everywhere"]]
+    assert places == [(3, 4), (8, 9), (14, 15)]
+
+
 @pytest.mark.parametrize("blank", [None, 2])
 def test_content_of_padding_changes_nothing(blank, device):
     case = random_case(3, batch=4, max_frames=9, inputs="boundary and correctness")

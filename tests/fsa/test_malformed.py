@@ -217,7 +217,7 @@ TABLE = [
     ("compiler", "num_units", "3", "num_units must be an integer, not '3'"),
     ("compiler", "num_units", None, "num_units must be an integer, not None"),
     ("compiler", "topology", ["ml"], "topology .* is not available"),
-    ("compiler", "silence", "no", "silence must be True or False, not 'no'"),
+    ("compiler", "silence", "no", "silence must be True, False or 'everywhere', not 'no'"),
     ("compiler", "deletions", 0.03, "deletions must be True or False, not 0.03"),
     ("compiler", "insertions", None, "insertions must be True or False, not None"),
     ("compiler", "deletion_rate", "0.1", "deletion_rate must be a number, not '0.1'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import shutil
 from pathlib import Path
@@ -17,9 +18,11 @@ from mlvae.acoustic.models import Onnx
 from mlvae.acoustic.posteriors import read_waveform
 from mlvae.data.dataset import load_cuts
 from mlvae.data.manifests import load_supervisions, write_manifest
+from mlvae.model_folder import other_versions
 from mlvae.tiers import tier
+from tests.formats import PAGE, check_folder, check_records, read_page
 from tests.recipes import somebodys_model
-from tests.recipes.conftest import TINY, Recipe
+from tests.recipes.conftest import TINY, Recipe, options
 from tests.recipes.test_model_folder import plain, sign
 
 SYSTEM = """\
@@ -37,6 +40,15 @@ SYSTEM = """\
 
 
 @pytest.fixture(scope="module")
+def aligned(tmp_path_factory, tones, config) -> Recipe:
+    """Stages 0 to 3."""
+    folder = tmp_path_factory.mktemp("aligned")
+    recipe = Recipe(folder / "fsdd", folder / "exp", config, options(tones))
+    assert recipe.run(0, 1, 2, 3) == [0] * 4
+    return recipe
+
+
+@pytest.fixture(scope="module")
 def somebodys(tmp_path_factory, tones) -> Path:
     """A folder with the model in each form, and the table of its symbols."""
     folder = tmp_path_factory.mktemp("somebodys")
@@ -48,26 +60,26 @@ def somebodys(tmp_path_factory, tones) -> Path:
     return folder
 
 
-def recipe(finished, somebodys, folder: Path, form: str, settings: list[str]) -> Recipe:
-    """The corpus and forced alignment of a finished run, with a system more."""
+def recipe(aligned, somebodys, folder: Path, form: str, settings: list[str]) -> Recipe:
+    """The corpus and its forced alignment, with a system more."""
     if not any(line.startswith("map") for line in settings):
         settings = [*settings, f"map: {somebodys / 'map.tsv'}"]
     (folder / "config.yaml").write_text(TINY + SYSTEM.format("\n    ".join([form, *settings])))
     (folder / "exp" / "fa").mkdir(parents=True)
-    for path in (finished.exp / "fa").glob("*[nsz]"):  # model, training.json, cuts: no plots
-        if path.is_file():
+    for path in (aligned.exp / "fa").iterdir():
+        if path.suffix in (".json", ".safetensors", ".gz"):  # and no plots, which others made
             shutil.copy(path, folder / "exp" / "fa")
-    return Recipe(finished.data, folder / "exp", folder / "config.yaml", systems="acoustic")
+    return Recipe(aligned.data, folder / "exp", folder / "config.yaml", systems="acoustic")
 
 
-def reference(finished) -> dict[str, list[bool]]:
+def reference(aligned) -> dict[str, list[bool]]:
     """By utterance which of its units are wrong."""
     return {
         one.id: [
             a.symbol != b.symbol
             for a, b in zip(one.alignment["canonical"], one.alignment["perceived"])
         ]
-        for one in load_supervisions(finished.data / "reference.jsonl.gz")
+        for one in load_supervisions(aligned.data / "reference.jsonl.gz")
     }
 
 
@@ -95,8 +107,8 @@ def settings_of(form: str, somebodys: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("form", ["onnx", "transformers"])
-def test_from_training_to_answers_for_other_recordings(finished, somebodys, tmp_path, form):
-    own = recipe(finished, somebodys, tmp_path, form, settings_of(form, somebodys))
+def test_from_training_to_answers_for_other_recordings(aligned, somebodys, tmp_path, form):
+    own = recipe(aligned, somebodys, tmp_path, form, settings_of(form, somebodys))
     assert own.run(4, 5, 6) == [0, 0, 0]
     training = json.loads((own.exp / "acoustic" / "training.json").read_text())
     assert training["symbols_of_no_unit"] == ["|"] and training["units_without_symbol"] == []
@@ -108,10 +120,19 @@ def test_from_training_to_answers_for_other_recordings(finished, somebodys, tmp_
     assert cli.main(["pack", str(own.exp / "acoustic"), str(packed)]) == 0
     moved = Path(shutil.move(packed, tmp_path / "moved"))
     content = b"".join(one.read_bytes() for one in moved.rglob("*.*"))
-    for place in (somebodys, own.exp, finished.data):
+    for place in (somebodys, own.exp, aligned.data):
         assert str(place).encode() not in content
     about = json.loads((moved / "model.json").read_text())
-    assert about["acoustic"] == {"adapter": form}
+    package = {"onnx": "onnxruntime"}.get(form, form)
+    assert about["acoustic"] == {"adapter": form, "package": package}
+    assert about["versions"][package] == importlib.metadata.version(package)
+    assert other_versions({**about["versions"], package: "0"}).startswith(
+        f"packed with {package} 0"
+    )
+    page = read_page(PAGE.read_text(encoding="utf-8"))
+    check_folder(moved, page["Model folder"])
+    check_records(moved / "model.json", page["model.json"])
+    check_records(moved / "acoustic" / "training.json", page["training.json"])
     answered = load_cuts(own.exp / "acoustic" / "cuts_test.jsonl.gz")
     found = mlvae.load(moved).localize(plain(answered))
     for answer, cut in zip(found.answers, answered):
@@ -124,20 +145,20 @@ def test_from_training_to_answers_for_other_recordings(finished, somebodys, tmp_
     localized = {cut.id: cut for cut in load_cuts(tmp_path / "out" / "cuts.jsonl.gz")}
     assert sorted(localized) == sorted(answered.ids)
     flags = [flag for cut in answered for flag in flagged(localized[cut.id])]
-    truth = reference(finished)
+    truth = reference(aligned)
     wrong = [mark for cut in answered for mark in truth[cut.id]]
     assert len(flags) == len(wrong) > 50
     assert f1(flags, wrong) > f1([True] * len(wrong), wrong) + 0.2
 
 
-def test_posteriors_that_lie_with_the_cuts_answer_alike(finished, somebodys, tmp_path):
+def test_posteriors_that_lie_with_the_cuts_answer_alike(aligned, somebodys, tmp_path):
     network = Onnx(somebodys / "onnx" / "model.onnx", somebodys_model.SYMBOLS, 8000)
     tokens = somebodys / "onnx" / "tokens.txt"
     settings = {"onnx": settings_of("onnx", somebodys), "stored": [f"tokens: {tokens}"]}
     answers = {}
     for form in settings:
         (tmp_path / form).mkdir()
-        own = recipe(finished, somebodys, tmp_path / form, form, settings[form])
+        own = recipe(aligned, somebodys, tmp_path / form, form, settings[form])
         for part in ("train", "valid", "test"):
             path = own.exp / "fa" / f"cuts_{part}.jsonl.gz"
             if form == "stored":
@@ -170,24 +191,47 @@ def with_posteriors(cuts: CutSet, network: Onnx, folder: Path) -> CutSet:
     return cuts
 
 
-def test_a_packed_model_may_come_from_anybody(finished, somebodys, tmp_path):
-    own = recipe(finished, somebodys, tmp_path, "onnx", settings_of("onnx", somebodys))
-    assert own.stage(4) == 0
-    folder = tmp_path / "model"
-    assert cli.main(["pack", str(own.exp / "acoustic"), str(folder)]) == 0
-    config, text = folder / "config.yaml", (folder / "config.yaml").read_text()
-    config.write_text(text.replace("path: ''", f"path: {somebodys}/onnx/model.onnx"))
-    sign(folder)
-    with pytest.raises(ValueError, match="systems.acoustic.path leads out of the folder"):
-        mlvae.load(folder)
-    config.write_text(text)
-    (folder / "acoustic" / "acoustic" / "model.onnx").write_bytes(b"nothing")
-    sign(folder)
-    with pytest.raises(ValueError, match="model.onnx cannot be read as ONNX"):
-        mlvae.load(folder)
+def test_a_packed_model_may_come_from_anybody(aligned, somebodys, tmp_path):
+    folders = {}
+    for form in ("onnx", "transformers"):
+        (tmp_path / form).mkdir()
+        own = recipe(aligned, somebodys, tmp_path / form, form, settings_of(form, somebodys))
+        assert own.stage(4) == 0
+        folders[form] = tmp_path / form / "model"
+        assert cli.main(["pack", str(own.exp / "acoustic"), str(folders[form])]) == 0
+
+    def refused(form: str, file: str, change, match: str) -> None:
+        path = folders[form] / file
+        before = path.read_bytes()
+        path.write_bytes(change(before))
+        sign(folders[form])
+        with pytest.raises(ValueError, match=match) as caught:
+            mlvae.load(folders[form])
+        assert "\n" not in str(caught.value)
+        path.write_bytes(before)
+        sign(folders[form])
+
+    outside = f"path: {somebodys}/onnx/model.onnx".encode()
+    model, network = "acoustic/acoustic/model.onnx", "acoustic/acoustic/config.json"
+    for form, *broken in (
+        ("onnx", "config.yaml", lambda text: text.replace(b"path: ''", outside), "path leads out"),
+        ("onnx", model, lambda _: b"nothing", "model.onnx cannot be read as ONNX"),
+        (
+            *("transformers", network),
+            lambda text: text.replace(b'"hidden_size": 32', b'"hidden_size": 320000'),
+            "larger than the weights in the folder",
+        ),
+        (
+            *("transformers", "acoustic/acoustic/vocab.json"),
+            lambda text: text.replace(b'"D0"', b'"D00"'),
+            "has other symbols than in training",
+        ),
+    ):
+        refused(form, *broken)
+    assert mlvae.load(folders["onnx"]).table.symbols
 
 
-def test_what_cannot_be_used_ends_the_stage_in_one_line(finished, somebodys, tmp_path, capsys):
+def test_what_cannot_be_used_ends_the_stage_in_one_line(aligned, somebodys, tmp_path, capsys):
     for number, (settings, match) in enumerate(
         [
             ([], "adapter onnx wants a model: say its path"),
@@ -197,6 +241,6 @@ def test_what_cannot_be_used_ends_the_stage_in_one_line(finished, somebodys, tmp
     ):
         folder = tmp_path / str(number)
         folder.mkdir()
-        own = recipe(finished, somebodys, folder, "onnx", settings)
+        own = recipe(aligned, somebodys, folder, "onnx", settings)
         assert own.stage(4) == 1
         assert match in capsys.readouterr().err.splitlines()[-1]

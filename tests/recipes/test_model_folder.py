@@ -25,6 +25,7 @@ from mlvae.data.manifests import write_manifest
 from mlvae.made import file_digest
 from mlvae.model_folder import OtherVersions
 from tests.data.conftest import ROOT
+from tests.systems.sounds import write_checkpoint
 
 SYSTEMS = ("ml-vae", "ml-vae-sub")
 
@@ -303,6 +304,32 @@ def test_a_system_without_probabilities(prepared, tmp_path, models):
     (header, first, *_) = (tmp_path / "out" / "words.csv").read_text().splitlines()
     assert dict(zip(header.split(","), first.split(",")))["p_mispronounced"] == ""
     assert len((tmp_path / "out" / "units.ctm").read_text().splitlines()[0].split()) == 5
+
+
+def test_a_fine_tuned_wav2vec(prepared, tmp_path):
+    """Its checkpoint stays where it is: what was trained of it is in the folder."""
+    checkpoint = write_checkpoint(tmp_path / "tiny.pth")
+    config = tmp_path / "w2v.yaml"
+    config.write_text(
+        f"base: {prepared.config}\n"
+        f"systems: {{w2v-ctc: {{checkpoint: {checkpoint}, epochs: 1, layer_drop: 0.0}}}}\n"
+    )
+    prepared.config, prepared.systems = config, "w2v-ctc"
+    assert prepared.run(3, 4, 5) == [0, 0, 0]
+    folder = tmp_path / "model"
+    assert cli.main(["pack", str(prepared.exp / "w2v-ctc"), str(folder)]) == 0
+    checkpoint.unlink()
+    assert str(tmp_path).encode() not in b"".join(f.read_bytes() for f in folder.rglob("*.*"))
+    answered = load_cuts(prepared.exp / "w2v-ctc" / "cuts_test.jsonl.gz")
+    found = mlvae.load(folder).localize(plain(answered))
+    assert found.skipped == {} and len(found.answers) == len(answered) > 0
+    for answer, cut in zip(found.answers, answered):
+        assert answer.cut.supervisions[0].alignment == cut.supervisions[0].alignment
+    text = (folder / "config.yaml").read_text()
+    (folder / "config.yaml").write_text(text.replace("checkpoint: ''", "checkpoint: ../tiny.pth"))
+    sign(folder)
+    with pytest.raises(ValueError, match="systems.w2v-ctc.checkpoint leads out of the folder"):
+        mlvae.load(folder)
 
 
 def test_metadata_without_meaning_is_one_line(folder, capsys):
