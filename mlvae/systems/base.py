@@ -35,6 +35,8 @@ class Setup:
         device: where to run.
         seed: of everything random.
         folder: of the system; that of the aligner, ``fa``, lies beside it.
+        init: folder of a trained system of the same name, in a model folder, that training begins
+            from; None: it begins from the seed.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Setup:
     device: torch.device
     seed: int
     folder: Path
+    init: Path | None = None
 
     @property
     def table(self) -> UnitTable:
