@@ -132,10 +132,11 @@ run_stage 0 prepare "recipes/$recipe/prepare.py" --corpus "$corpus" --data-dir "
   ${corpus_dir:+--corpus-dir "$corpus_dir"} ${split:+--split "$split"} \
   ${num_utterances:+--num-utterances "$num_utterances"} ${prepare_options[@]+"${prepare_options[@]}"}
 run_stage 1 fbank local/fbank.py "${fbank_options[@]}"
-run_stage 2 units local/units.py --data-dir "$data" ${units_options[@]+"${units_options[@]}"}
-run_stage 3 align local/align.py "${model_options[@]}"
+run_stage 2 units local/units.py --data-dir "$data" ${units_options[@]+"${units_options[@]}"} \
+  ${init_options[@]+"${init_options[@]}"}
+run_stage 3 align local/align.py "${model_options[@]}" ${init_options[@]+"${init_options[@]}"}
 run_stage 4 train local/train.py --num-processes "$num_processes" "${system_options[@]}" \
-  ${w2v_checkpoint:+--w2v-checkpoint "$w2v_checkpoint"}
+  ${init_options[@]+"${init_options[@]}"} ${w2v_checkpoint:+--w2v-checkpoint "$w2v_checkpoint"}
 run_stage 5 localize local/localize.py "${system_options[@]}"
 run_stage 6 score local/score.py --data-dir "$data" --exp-dir "$exp" --config "$conf" --seed "$seed" \
   ${utterance:+--utterance "$utterance"} ${score_options[@]+"${score_options[@]}"}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Stage 3: forced alignment from a flat start; adds the tier `fa` to all cuts."""
+"""Stage 3: forced alignment, from a flat start or a model folder; adds tier `fa` to all cuts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from options import ModelOptions, parse_model_options
 
 from mlvae.config import load_config
 from mlvae.data.dataset import UnitDataset, load_cuts, usable_cuts
-from mlvae.data.manifests import SPLITS, write_json, write_manifest
+from mlvae.data.manifests import SPLITS, about_corpus, parts_apart, write_json, write_manifest
 from mlvae.data.units import UnitTable, canonical_units
 from mlvae.device import denormals_flushed, select_device
 from mlvae.made import remove_made
+from mlvae.model_folder import Beginning
 from mlvae.program import start_program
 from mlvae.stage import StageReport, in_one_line, log, stage_folder
 from mlvae.systems.align import Aligner
@@ -47,11 +48,19 @@ def align(options: ModelOptions) -> int:
     folder = options.exp_dir / "fa"
     report = StageReport(stage="3 align", folder=options.exp_dir)
     try:
+        # Of a test part that is everything, each cut counts in the part that it is also of.
+        apart = parts_apart(about_corpus(options.data_dir))
+        reports = {split: report if split in apart else report.again() for split in SPLITS}
         config = load_config(options.config)
         device = select_device(options.device)
         table = UnitTable.load(options.data_dir / "units" / "tokens.txt")
+        init = None
+        if options.init is not None:
+            beginning = Beginning.of(options.init)
+            beginning.check_table(table)
+            init = beginning.aligner
         manifests = {s: options.data_dir / "fbank" / f"cuts_{s}.jsonl.gz" for s in SPLITS}
-        cuts = {s: usable_cuts(load_cuts(manifests[s]), table, report) for s in SPLITS}
+        cuts = {s: usable_cuts(load_cuts(manifests[s]), table, reports[s]) for s in SPLITS}
         for split, usable in cuts.items():
             if not len(usable):
                 raise ValueError(f"no usable cut in split {split}: look at stages 1 and 2")
@@ -66,7 +75,7 @@ def align(options: ModelOptions) -> int:
         num_features = dataset.features(train[0]).shape[1]
         aligner = Aligner(num_features, len(table), config.silence, config.align, device)
         checkpoint = folder / CHECKPOINT
-        training = aligner.train(train, dataset, options.seed, checkpoint)
+        training = aligner.train(train, dataset, options.seed, checkpoint, init)
         answers = {s: aligner.align(cuts[s], dataset, aligner.passes) for s in SPLITS}
     except (ValueError, OSError) as error:
         if report.skipped:
@@ -80,13 +89,13 @@ def align(options: ModelOptions) -> int:
         if split == "test":  # which has the answers that somebody looks at
             aligned = CutSet.from_cuts(aligner.with_fit(cut, dataset) for cut in aligned)
         write_manifest(folder / f"cuts_{split}.jsonl.gz", aligned)
-        report.done(len(aligned))
+        reports[split].done(len(aligned))
         for name in short:
             cut = cuts[split][name]
             reason = f"too short: fewer than {states} frames per unit"
             if cut.num_frames >= states * len(canonical_units(cut)):
                 reason = f"its {len(canonical_units(cut))} units find no place in its speech"
-            report.skip(name, reason)
+            reports[split].skip(name, reason)
     remove_made(checkpoint)  # it was for a run that is killed before this
     status = report.finish()
     for split, (aligned, _) in answers.items():

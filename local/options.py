@@ -23,6 +23,7 @@ class ModelOptions:
     device: str
     seed: int
     systems: list[str]
+    init: Path | None = None
     w2v_checkpoint: str = ""
     num_processes: int | None = None
 
@@ -34,7 +35,10 @@ def parse_model_options(
     with_systems: bool = True,
     trains: bool = False,
 ) -> ModelOptions:
-    """Parse the command line of a stage; one ``with_systems`` is told which of them."""
+    """Parse the command line of a stage; one ``with_systems`` is told which of them.
+
+    One that ``trains`` may begin from a model folder; stage 3, which has no systems, always may.
+    """
     parser = ArgumentParser(prog=program, description=description)
     parser.add_argument("--data-dir", type=Path, required=True, help="corpus folder")
     parser.add_argument("--exp-dir", type=Path, required=True, help="experiment folder")
@@ -44,6 +48,11 @@ def parse_model_options(
     if with_systems:
         parser.add_argument(
             "--systems", type=str, required=True, help="names of systems, separated by spaces"
+        )
+    begins = trains or not with_systems
+    if begins:
+        parser.add_argument(
+            "--init", type=Optional[Path], help="model folder whose weights training begins from"
         )
     if trains:
         parser.add_argument(
@@ -61,5 +70,12 @@ def parse_model_options(
     systems = args.systems.split() if with_systems else []
     training = (args.w2v_checkpoint, args.num_processes) if trains else ()
     return ModelOptions(
-        args.data_dir, args.exp_dir, args.config, args.device, args.seed, systems, *training
+        args.data_dir,
+        args.exp_dir,
+        args.config,
+        args.device,
+        args.seed,
+        systems,
+        args.init if begins else None,
+        *training,
     )

@@ -7,6 +7,7 @@
 #     corpus_name          folder of the data and results (default: the corpus)
 #     prepare_options      further options of stage 0, an array
 #     units_options        further options of stage 2, an array
+#     init_options         further options of stages 2, 3 and 4: what training begins from, an array
 #
 # Before that it may set `systems`, its own default, and `corpus_may_be_file`, which is true where
 # --corpus-dir need not be a folder.
@@ -26,6 +27,7 @@ names_in() {
 corpus_name=
 prepare_options=()
 units_options=()
+init_options=()
 option_files=()
 corpus_may_be_file=false
 

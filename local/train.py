@@ -16,6 +16,7 @@ from mlvae.data.manifests import write_json
 from mlvae.data.units import UnitTable
 from mlvae.device import denormals_flushed
 from mlvae.made import remove_made
+from mlvae.model_folder import Beginning
 from mlvae.program import start_program
 from mlvae.report.plots import LEARNING_CURVES, write_learning_curves
 from mlvae.stage import StageReport, in_one_line, log, stage_folder
@@ -70,6 +71,9 @@ def train_systems(options: ModelOptions, device: torch.device) -> int:
                 if system.kind == "w2v_ctc":
                     system.settings.checkpoint = options.w2v_checkpoint
         table = UnitTable.load(options.data_dir / "units" / "tokens.txt")
+        beginning = None if options.init is None else Beginning.of(options.init)
+        if beginning is not None:
+            beginning.check_table(table)
         train, valid = (
             usable_cuts(load_cuts(options.exp_dir / "fa" / f"cuts_{s}.jsonl.gz"), table, report)
             for s in ("train", "valid")
@@ -84,7 +88,8 @@ def train_systems(options: ModelOptions, device: torch.device) -> int:
             if main:
                 # It stands for a training that has come to its end.
                 remove_made(folder / "training.json")
-            setup = Setup(name, config, dataset, device, options.seed, folder)
+            init = None if beginning is None else beginning.system(name)
+            setup = Setup(name, config, dataset, device, options.seed, folder, init)
             training = kind.train(setup, train, valid)
             if not main:
                 continue
@@ -94,7 +99,9 @@ def train_systems(options: ModelOptions, device: torch.device) -> int:
                 continue  # the reason was logged
             write_learning_curves(folder)
             chosen = ""
-            if "iterations" in training:
+            if training.get("best_iteration") == 0:
+                chosen = "no iteration is better than the model that it began from, which is kept; "
+            elif "iterations" in training:
                 chosen = (
                     f"best of {training['iterations']} iterations is {training['best_iteration']}; "
                 )

@@ -7,10 +7,10 @@ learnt first and written into the cuts of stage 1.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Optional
 
 from jsonargparse import ArgumentParser, Namespace
 from jsonargparse.typing import PositiveInt
@@ -24,10 +24,13 @@ from mlvae.data.bpe import (
     train_bpe,
 )
 from mlvae.data.dataset import load_cuts, usable_cuts
-from mlvae.data.manifests import SPLITS, write_manifest
+from mlvae.data.manifests import SPLITS, about_corpus, parts_apart, write_manifest
 from mlvae.data.units import UnitTable, count_units
 from mlvae.program import start_program
 from mlvae.stage import StageReport, in_one_line, log, stage_folder
+
+if TYPE_CHECKING:
+    from sentencepiece import SentencePieceProcessor
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,6 +42,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         type=PositiveInt,
         default=DEFAULT_SIZE,
         help="number of tokens, where the corpus's units are BPE tokens",
+    )
+    parser.add_argument(
+        "--init",
+        type=Optional[Path],
+        help="model folder whose units, and BPE model, are taken, as training begins from it",
     )
     args = parser.parse_args(argv)
     return in_one_line("units.py", lambda: units(args))
@@ -53,45 +61,53 @@ def units(args: Namespace) -> int:
     report = StageReport(stage="2 units", folder=args.data_dir)
     tokens = args.data_dir / "units" / "tokens.txt"
     outputs = [tokens]
-    if unit_of_corpus(args.data_dir) == "bpe":
+    about = about_corpus(args.data_dir)
+    # Of a test part that is everything, each cut counts in the part that it is also of.
+    apart = parts_apart(about)
+    reports = {split: report if split in apart else report.again() for split in SPLITS}
+    if about.get("unit") == "bpe":
         outputs.append(args.data_dir / "units" / "bpe.model")
         outputs += [args.data_dir / "fbank" / f"cuts_{split}.jsonl.gz" for split in SPLITS]
+    beginning = None
+    if args.init is not None:
+        from mlvae.model_folder import Beginning  # brings torch and k2
+
+        beginning = Beginning.of(args.init)
     with stage_folder(report.stage, args.data_dir, outputs):
         cuts = {s: load_cuts(args.data_dir / "fbank" / f"cuts_{s}.jsonl.gz") for s in SPLITS}
-        if unit_of_corpus(args.data_dir) == "bpe":
-            cuts = make_tokens(cuts, args.data_dir, args.vocab_size, report)
+        if about.get("unit") == "bpe":
+            if beginning is None:
+                processor = train_bpe(sentences_of(cuts["train"]), args.vocab_size)
+            else:
+                processor = beginning.bpe()
+            cuts = make_tokens(cuts, args.data_dir, processor, reports)
         counts = count_units(cuts["train"])
-        table = UnitTable(tuple(sorted(counts)))
+        table = UnitTable(tuple(sorted(counts))) if beginning is None else beginning.table()
+        if strange := sorted(counts.keys() - set(table.symbols)):
+            log(
+                f"stage 2 units: {args.init} lacks {' '.join(strange)}: texts with them are skipped"
+            )
         table.save(tokens)
         for split in SPLITS:  # names the cuts whose units training text never has
-            report.done(len(usable_cuts(cuts[split], table, report)))
+            reports[split].done(len(usable_cuts(cuts[split], table, reports[split])))
         log(f"stage 2 units: {len(table)} units, {sum(counts.values())} in the training text")
         return report.finish()
 
 
-def unit_of_corpus(data_dir: Path) -> str:
-    """What ``corpus.json`` says that units are; digits and phones come with the cuts."""
-    path = data_dir / "corpus.json"
-    if not path.is_file():
-        return "given"
-    return json.loads(path.read_text(encoding="utf-8")).get("unit", "given")
-
-
 def make_tokens(
-    cuts: dict[str, CutSet], data_dir: Path, vocab_size: int, report: StageReport
+    cuts: dict[str, CutSet],
+    data_dir: Path,
+    processor: SentencePieceProcessor,
+    reports: dict[str, StageReport],
 ) -> dict[str, CutSet]:
-    """Learn BPE, write the model and the cuts of stage 1 with their tokens as units.
+    """Write the BPE model, and the cuts of stage 1 with their tokens as units.
 
     Cuts that tokens cannot be made of stay in the manifests, so that the stage can be run again.
-
-    Raises:
-        ValueError: if the training text does not give that many tokens.
     """
-    processor = train_bpe(sentences_of(cuts["train"]), vocab_size)
     save_bpe(processor, data_dir / "units" / "bpe.model")
     usable = {}
     for split, own in cuts.items():
-        usable[split], left = cuts_with_tokens(own, processor, report)
+        usable[split], left = cuts_with_tokens(own, processor, reports[split])
         write_manifest(data_dir / "fbank" / f"cuts_{split}.jsonl.gz", [*usable[split], *left])
     return usable
 

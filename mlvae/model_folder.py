@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -45,10 +45,13 @@ from mlvae.data.units import UnitTable, canonical_units
 from mlvae.device import denormals_flushed, select_device
 from mlvae.environment import versions
 from mlvae.made import file_digest
-from mlvae.stage import made_tree
+from mlvae.stage import log, made_tree
 from mlvae.systems import KINDS, MADE_BY_SYSTEMS, Setup, TrainedSystem
 from mlvae.systems.align import Aligner
 from mlvae.tiers import units_of_words
+
+if TYPE_CHECKING:
+    from sentencepiece import SentencePieceProcessor
 
 #: The file that says what a folder is; it is written last.
 ABOUT = "model.json"
@@ -553,14 +556,7 @@ def _load(
     table = UnitTable.load(folder / TOKENS)
     for symbol in table.symbols:
         check_unit(symbol)
-    extractor = fbank_extractor(about["sampling_rate"])
-    here = {k: v for k, v in asdict(extractor.config).items() if k in about["features"]}
-    if here != about["features"]:
-        wrong = [k for k, v in about["features"].items() if here.get(k, ...) != v]
-        raise ValueError(
-            f"{folder / ABOUT}: features: {', '.join(wrong)[:200]}: not as this mlvae "
-            f"({mlvae.__version__}) and lhotse compute them"
-        )
+    extractor = _extractor(folder, about)
     numbers = sum(tensors_in(folder / file) for file in about["files"] if file.endswith("tensors"))
     blank = CutSet.from_cuts([_blank_cut(extractor)])
     dataset = UnitDataset(table, deltas=config.deltas)
@@ -574,6 +570,83 @@ def _load(
         raise ValueError(f"{folder} holds no trained system")
     texts = _Texts(folder, about["text"], table, lexicon, with_g2p)
     return Model(folder, about, config, table, extractor, aligner, system, texts)
+
+
+def _extractor(folder: Path, about: dict[str, Any]) -> Fbank:
+    """What computes the features that a model was trained on."""
+    extractor = fbank_extractor(about["sampling_rate"])
+    here = {k: v for k, v in asdict(extractor.config).items() if k in about["features"]}
+    if here != about["features"]:
+        wrong = [k for k, v in about["features"].items() if here.get(k, ...) != v]
+        raise ValueError(
+            f"{folder / ABOUT}: features: {', '.join(wrong)[:200]}: not as this mlvae "
+            f"({mlvae.__version__}) and lhotse compute them"
+        )
+    return extractor
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """A model folder that training begins from (``--init``).
+
+    Attributes:
+        folder: where it is.
+        about: the content of its ``model.json``.
+    """
+
+    folder: Path
+    about: dict[str, Any]
+
+    @classmethod
+    def of(cls, folder: Path) -> Beginning:
+        """The folder after all checks of :func:`load` that need no configuration.
+
+        Raises:
+            ValueError: it is no model folder, damaged, or has other features; names the file.
+        """
+        about = read_about(folder)
+        check_files(folder, about)
+        _extractor(folder, about)
+        return cls(Path(folder), about)
+
+    @property
+    def unit(self) -> str:
+        """The ``--unit`` of recipe own: ``phone``, ``lexicon`` or ``bpe``; or ``units``."""
+        text = self.about["text"]
+        return "phone" if text.get("arpabet") is True else text["units"]
+
+    @property
+    def aligner(self) -> Path:
+        """Weights of the aligner."""
+        return self.folder / ALIGNER
+
+    def table(self) -> UnitTable:
+        """Symbols and ids of its units."""
+        return UnitTable.load(self.folder / TOKENS)
+
+    def bpe(self) -> SentencePieceProcessor:
+        """Its BPE model."""
+        if self.unit != "bpe":
+            raise ValueError(f"units of {self.folder} are no BPE tokens")
+        return _processor(self.folder / BPE)
+
+    def check_table(self, table: UnitTable) -> None:
+        """ValueError where units are others, so that no weight would mean the same."""
+        if table.symbols != self.table().symbols:
+            raise ValueError(f"units are not those of {self.folder}: run stage 2 with --init")
+
+    def system(self, name: str) -> Path | None:
+        """The folder of a system's weights; None where it is of another one, which the log says."""
+        if name == self.about["system"]:
+            return self.folder / name
+        log(f"{name} does not begin from {self.folder}, which is of {self.about['system']}")
+        return None
+
+
+def _processor(path: Path) -> SentencePieceProcessor:
+    import sentencepiece
+
+    return sentencepiece.SentencePieceProcessor(model_proto=path.read_bytes())
 
 
 def _blank_cut(extractor: Fbank) -> MonoCut:
@@ -634,10 +707,7 @@ class _Texts:
                 g2p_of(g2p, arpabet, table.symbols) if with_g2p else None,
             )
         if self.kind == "bpe":
-            import sentencepiece
-
-            model = (folder / BPE).read_bytes()
-            self.processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+            self.processor = _processor(folder / BPE)
 
     def with_units(self, cut: MonoCut) -> MonoCut:
         """A copy of a cut with one supervision that has the canonical units of its text.

@@ -256,6 +256,13 @@ class StageReport:
         where = f" ({place})" if place else ""
         print(f"{self.stage}: skipped {item}{where}: {reason}", file=sys.stderr, flush=True)
 
+    def again(self) -> StageReport:
+        """A report of items that are counted here already, so that each counts once.
+
+        What is skipped there moves from done to skipped, unless it is skipped already.
+        """
+        return _Again(self.stage, self.folder, first=self)
+
     def finish(self) -> int:
         """Write ``skipped.jsonl``, print the counts, and return the exit status of the stage.
 
@@ -280,3 +287,19 @@ class StageReport:
             f"{len(self.skipped)} skipped{see}"
         )
         return 0 if self.num_done else 1
+
+
+@dataclass
+class _Again(StageReport):
+    """See :meth:`StageReport.again`."""
+
+    first: StageReport | None = None
+
+    def done(self, count: int = 1) -> None:
+        """They are counted already."""
+
+    def skip(self, item: str, reason: str, place: str | None = None) -> None:
+        """Move an item from done to skipped."""
+        if item not in {record["id"] for record in self.first.skipped}:
+            self.first.num_done -= 1
+            self.first.skip(item, reason, place)

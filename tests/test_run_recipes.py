@@ -68,6 +68,11 @@ def test_recordings_of_ones_own_may_come_as_a_file(project):
     assert fbank.endswith("--allow-commands true") and units.endswith("--vocab-size 50")
     assert train.endswith("--systems ml-vae")
     assert run(project, *OWN[:2], "--stage", "6").returncode == 0  # no recordings are needed
+    (project.root / "m").mkdir()
+    (project.root / "m" / "model.json").touch()
+    assert run(project, *OWN, "--unit=lexicon", "--init", "m").returncode == 0
+    found = stages(project)[-7:]
+    assert [number for number in range(7) if found[number].endswith("--init m")] == [0, 2, 3, 4]
     rules = ("--unit", "lexicon", "--g2p=de", "--g2p-table", "words.txt", "--stop-stage", "0")
     assert run(project, *OWN, *rules).returncode == 0
     assert stages(project)[-1].endswith("skip --g2p de --g2p-table words.txt")
@@ -129,6 +134,7 @@ def test_protocols_and_splits_of_speechocean762_lie_side_by_side(project):
         ([*OWN, "--unit", "lexicon"], "--unit lexicon goes with --lexicon FILE"),
         ([*OWN, "--unit=bpe", "--g2p", "de"], "--unit bpe needs no --g2p"),
         ([*OWN, "--g2p", "en-us", "--g2p-table", "run.sh"], "goes with --g2p LANGUAGE and --unit"),
+        ([*OWN, "--init", "nowhere"], "--init nowhere is no model folder: it has no model.json"),
         ([*OWN, "--unit", "word"], "--unit must be phone, lexicon or bpe, not 'word'"),
         ([*OWN, "--vocab-size", "9"], "--vocab-size goes with --unit bpe"),
         (["--recipe", "none"], "there is no recipe 'none' (found: audiomnist, l2arctic, own, spee"),

@@ -61,6 +61,7 @@ class Options:
             None: they are unknown.
         g2p_table: with ``lexicon``, which units the sounds of espeak-ng are; None: units are its
             IPA symbols.
+        sampling_rate: Hz, of the audio that features are made of.
     """
 
     unit: str = "phone"
@@ -69,6 +70,7 @@ class Options:
     allow_commands: bool = False
     g2p: str | None = None
     g2p_table: Path | None = None
+    sampling_rate: int = SAMPLING_RATE
 
 
 def prepare_own(corpus: Path, data_dir: Path, options: Options) -> int:
@@ -121,7 +123,7 @@ def prepare_own(corpus: Path, data_dir: Path, options: Options) -> int:
             "test": "all",
             "reference": False,
             "num_utterances": len(cuts),
-            "sampling_rate": SAMPLING_RATE,
+            "sampling_rate": options.sampling_rate,
             "counts": counts,
         }
         if options.g2p is not None:
@@ -189,8 +191,8 @@ class _Reader:
         self.sources[cut.id] = os.path.realpath(source) if isinstance(source, str) else cut.id
         if any(one.type == "memory" for one in cut.recording.sources):
             cut = self._written(cut)
-        if cut.sampling_rate != SAMPLING_RATE:
-            cut = cut.resample(SAMPLING_RATE)
+        if cut.sampling_rate != self.options.sampling_rate:
+            cut = cut.resample(self.options.sampling_rate)
         supervision = SupervisionSegment(
             cut.id,
             cut.recording.id,

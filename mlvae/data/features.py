@@ -14,7 +14,7 @@ import contextlib
 import io
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -42,6 +42,7 @@ from mlvae.data.manifests import (
     SPLITS,
     check_is_cut,
     manifest_lines,
+    parts_apart,
     place_of,
     shown_id,
     write_manifest,
@@ -160,7 +161,7 @@ def compute_fbank(
 
     Args:
         data_dir: corpus folder, with ``corpus.json`` and ``manifests``.
-        report: every cut is counted there.
+        report: every cut is counted there, once where test is everything.
         allow_commands: whether sources of audio may be shell commands, which are then run. The new
             manifests leave them out: later stages run none.
         allow_shared: whether splits may share recordings. Test may where ``corpus.json`` says that
@@ -176,7 +177,8 @@ def compute_fbank(
     """
     data_dir = Path(data_dir).resolve()
     sampling_rate, units_come_later, apart = _corpus(data_dir / "corpus.json")
-    cuts = _sound_cuts(data_dir / "manifests", report, allow_commands, units_come_later, apart)
+    reports = {split: report if split in apart else report.again() for split in SPLITS}
+    cuts = _sound_cuts(data_dir / "manifests", reports, allow_commands, units_come_later, apart)
     warning = shared_speakers({split: cuts[split] for split in apart})
     if warning is not None:
         log(f"stage 1 fbank: warning: {warning}")
@@ -192,7 +194,7 @@ def compute_fbank(
             feats_path = folder / f"feats_{split}.lca"
             temporary = stack.enter_context(atomic_path(feats_path))
             results = map(work, cuts[split])
-            made[split] = _write_features(cuts[split], results, temporary, split, report)
+            made[split] = _write_features(cuts[split], results, temporary, split, reports[split])
             made[split] = [_at(cut, feats_path) for cut in made[split]]
         if not allow_shared:
             check_audio_apart({split: made[split] for split in apart})
@@ -210,7 +212,7 @@ def compute_fbank(
             remove_made(manifest)  # they belong to the features that are replaced now
     for split in SPLITS:
         write_manifest(manifests[split], made[split])
-        report.done(len(made[split]))
+        reports[split].done(len(made[split]))
     return {split: len(own) for split, own in made.items()}
 
 
@@ -239,13 +241,12 @@ def _corpus(path: Path) -> tuple[int, bool, tuple[str, ...]]:
         raise ValueError(f"{path}: no JSON object with a sampling_rate: {error!r}") from error
     if isinstance(sampling_rate, bool) or not isinstance(sampling_rate, int) or sampling_rate < 1:
         raise ValueError(f"{path}: sampling_rate must be a positive number, not {sampling_rate!r}")
-    apart = SPLITS[:2] if about.get("test") == "all" else SPLITS
-    return sampling_rate, about.get("unit") == "bpe", apart
+    return sampling_rate, about.get("unit") == "bpe", parts_apart(about)
 
 
 def _sound_cuts(
     folder: Path,
-    report: StageReport,
+    reports: Mapping[str, StageReport],
     allow_commands: bool,
     units_come_later: bool,
     apart: Sequence[str],
@@ -276,7 +277,8 @@ def _sound_cuts(
                         f"{source_name(cut)}, that one of {other}"
                     )
             except ValueError as error:
-                report.skip(name, str(error).removeprefix(f"{place}: {name}: "), place=place)
+                reason = str(error).removeprefix(f"{place}: {name}: ")
+                reports[split].skip(name, reason, place=place)
             else:
                 taken[cut.id] = (source_name(cut), place)
                 cuts[split].append(cut)

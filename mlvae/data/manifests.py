@@ -22,6 +22,34 @@ from mlvae.made import atomic_path, remove_made
 
 SPLITS = ("train", "valid", "test")
 
+
+def parts_apart(about: Mapping[str, Any]) -> tuple[str, ...]:
+    """The parts of a corpus that have no cut in common: without test where that is everything.
+
+    Args:
+        about: the content of ``corpus.json``.
+    """
+    return SPLITS[:2] if about.get("test") == "all" else SPLITS
+
+
+def about_corpus(data_dir: Path) -> dict[str, Any]:
+    """The content of ``corpus.json`` of a corpus folder; nothing where there is no such file.
+
+    Raises:
+        ValueError: it holds no JSON object; names it.
+    """
+    path = data_dir / "corpus.json"
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds no JSON object")
+    return content
+
+
 #: Sources of audio that are read without an option: files, and samples within the manifest itself.
 SOURCE_TYPES = ("file", "memory")
 #: Storages of features and arrays that lie in files, or within the manifest itself; no pickles.

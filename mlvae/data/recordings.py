@@ -164,12 +164,16 @@ def _recording(source: AudioSource, info: Any, recording_id: str) -> Recording:
 
 
 def _decoded(path: Path, reason: str) -> bytes:
-    """A file as a wav, by ffmpeg; it is told that it may read this file and nothing else."""
+    """A file as Sun AU, which may be of unknown length as pipes are, by ffmpeg.
+
+    It is told that it may read this file and nothing else. What it complains of is damaged: it
+    would give the rest without the parts that it cannot read.
+    """
     command = ["ffmpeg", "-nostdin", "-v", "error", "-protocol_whitelist", "file,pipe"]
-    command += ["-i", f"file:{path.absolute()}", "-vn", "-c:a", "pcm_s16le", "-f", "w64", "pipe:1"]
+    command += ["-i", f"file:{path.absolute()}", "-vn", "-c:a", "pcm_s16be", "-f", "au", "pipe:1"]
     found = subprocess.run(command, capture_output=True, check=False)
-    if found.returncode or not found.stdout:
-        said = " ".join(found.stderr.decode("utf-8", "replace").split())[:200]
+    said = " ".join(found.stderr.decode("utf-8", "replace").split())[:200]
+    if found.returncode or not found.stdout or said:
         raise AudioError(f"not readable as audio: {reason}; ffmpeg: {said}")
     return found.stdout
 

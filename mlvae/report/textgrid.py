@@ -69,13 +69,14 @@ def remove_other_textgrids(record: Record, folder: Path, wanted: Collection[Path
 
     Args:
         record: of a folder above.
-        folder: of TextGrids, absolute.
+        folder: of TextGrids.
         wanted: files in it.
     """
     changed = []
     folder = Path(os.path.abspath(folder))
+    wanted = set(map(os.path.abspath, wanted))
     for path in (record.folder / name for name in record.names()):
-        if folder in path.parents and path not in wanted and os.path.lexists(path):
+        if folder in path.parents and str(path) not in wanted and os.path.lexists(path):
             if record.is_ours(path):
                 record.remove(path)
             else:

@@ -18,7 +18,7 @@ from lhotse.supervision import AlignmentItem
 
 from mlvae.config import System, flag_all_label
 from mlvae.data.dataset import FeaturesError, load_cuts
-from mlvae.data.manifests import write_json
+from mlvae.data.manifests import about_corpus, write_json
 from mlvae.environment import versions
 from mlvae.plausibility import FlaggedUnits, count_flagged, training_warnings
 from mlvae.report.plots import (
@@ -206,14 +206,8 @@ def read_corpus(data_dir: Path) -> dict:
         ValueError: it holds something else than a JSON object; names the file.
         OSError: it cannot be read.
     """
-    path = data_dir / "corpus.json"
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is no JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} holds no JSON object")
-    return content
+    (data_dir / "corpus.json").stat()  # it must be there
+    return about_corpus(data_dir)
 
 
 def _score_graded(

@@ -50,7 +50,7 @@ class Detection:
 
     Attributes:
         replaced_f1: F1 of finding units that were replaced in validation, of the iteration kept.
-        best_iteration: that iteration, from 1.
+        best_iteration: that iteration, from 1; 0: a model that was begun from, as it was.
         acoustic_scale: in use.
         log_loss: of P(mispronounced) of units that were replaced, with that scale.
         expected_rate: fraction of mispronounced units that the judge was told to expect.
@@ -69,6 +69,8 @@ class Detection:
         """From the content of ``training.json``."""
         best, history = training.get("best_iteration"), training.get("history") or []
         kept = history[best - 1] if best and best <= len(history) else {}
+        if best == 0:
+            kept = training.get("before_adaptation") or {}
         scale = training.get("acoustic_scale")
         losses = {float(name): loss for name, loss in training.get("scale_log_loss", {}).items()}
         judge = training.get("judge", {})

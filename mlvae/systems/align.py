@@ -42,7 +42,9 @@ from mlvae.fsa import (
     best_path,
 )
 from mlvae.fsa.emissions import CONSTANT_BOUNDARY_RATE
+from mlvae.made import file_digest
 from mlvae.nn import NarrowAcousticModel, NarrowAcousticModelConfig
+from mlvae.stage import log
 from mlvae.systems.base import Setup
 from mlvae.tiers import has_tier, tier, with_tiers
 from mlvae.train.estep import FoundPaths
@@ -52,9 +54,11 @@ from mlvae.train.loop import (
     Loop,
     Passes,
     TrainingState,
+    adapted_count,
     load_model,
     run_identity,
     save_model,
+    take_weights,
     text_of,
     text_tensor,
 )
@@ -161,9 +165,14 @@ class Aligner:
         self._keeps = False
 
     def train(
-        self, cuts: CutSet, dataset: UnitDataset, seed: int, checkpoint: Path | None = None
+        self,
+        cuts: CutSet,
+        dataset: UnitDataset,
+        seed: int,
+        checkpoint: Path | None = None,
+        init: Path | None = None,
     ) -> dict:
-        """Train from a flat start; return what ``training.json`` says.
+        """Train from a flat start, or from a trained model; return what ``training.json`` says.
 
         Args:
             cuts: training cuts with features, each with at least as many frames as states.
@@ -171,17 +180,24 @@ class Aligner:
             seed: of initial weights, order and dropout.
             checkpoint: file that is written every few minutes and after each round, and that a
                 killed training goes on from; who calls removes it in the end. None: there is none.
+            init: weights of an aligner of the same units, which gives the first targets in the
+                place of the flat start; then half the rounds are left, and the prior of states
+                stays. Weights of other sizes are not used, and the log says so.
 
         Raises:
-            ValueError: the checkpoint is damaged.
+            ValueError: the checkpoint, or ``init``, is damaged.
         """
         seed_everything(seed)
         self.model.apply(_reset)
+        setup: dict = {"units": dataset.table.symbols}
+        if init is not None:
+            setup["init"] = file_digest(init)
         cuts = list(cuts)
         features = [dataset.features(cut) for cut in cuts]
         units = [dataset.table.ids(cut.supervisions[0].custom["units"], cut.id) for cut in cuts]
         frames = torch.cat(features)
         self.model.scale.set(frames.pow(2).mean(0).sqrt())
+        begun = init is not None and self._begin_from(init)
         padded, position = _with_margins(features, self.config.model.context)
         layout = self.compiler.layout
         silence = layout.num_states if layout.silence else None
@@ -196,10 +212,10 @@ class Aligner:
                 _flat_start(len(matrix), sequence, layout.states_per_unit, silence, speech)
             )
         optimizer = torch.optim.Adam(self.model.parameters(), lr=self.config.learning_rate)
-        setup = {"shape": [frames.shape[1], layout.num_posteriors], "units": dataset.table.symbols}
+        setup["shape"] = [frames.shape[1], layout.num_posteriors]
         identity = run_identity(asdict(self.config), seed, setup, [cuts])
         state = TrainingState({"model": self.model}, {"model": optimizer}, {}, passes=self.passes)
-        rounds = self.config.rounds
+        rounds = adapted_count(self.config.rounds) if begun else self.config.rounds
         loop = Loop(state, identity, rounds, checkpoint, name="align, round")
         if "targets" in state.tensors:
             lengths = [len(target) for target in targets]
@@ -208,17 +224,24 @@ class Aligner:
 
         def step(number: int) -> dict[str, float]:
             name = f"align, round {number + 1} of {rounds}"
+            if begun and number == 0:
+                realign(name)
             target = torch.cat(targets)
-            self._set_prior(target)
+            if not begun:
+                self._set_prior(target)
             loss = self._train_round(padded, position, target, optimizer, name)
+            return {"loss": loss, "path_score": realign(name) / len(target)}
+
+        def realign(name: str) -> float:
             found = self._realign(CutSet.from_cuts(cuts), dataset, times, name)
             # A long cut without a path keeps what it had.
             targets[:] = [found.value.get(cut.id, old) for cut, old in zip(cuts, targets)]
             times.update(found.times)
-            return {"loss": loss, "path_score": found.score / len(target)}
+            return found.score
 
         loop.run(step, tensors=lambda: {"targets": torch.cat(targets), "times": text_tensor(times)})
-        self._set_prior(torch.cat(targets))
+        if not begun:
+            self._set_prior(torch.cat(targets))
         return {
             "num_params": num_parameters(self.model),
             "training_seconds": round(loop.seconds, 1),
@@ -342,6 +365,17 @@ class Aligner:
             seen = features[first : end + context].unsqueeze(0).to(self.device)
             found.append(self.model(seen)[0, begin - first : end - first].cpu())
         return torch.cat(found)
+
+    def _begin_from(self, path: Path) -> bool:
+        """Take over a trained model, whole or not at all; whether it was."""
+        before = {name: value.clone() for name, value in self.model.state_dict().items()}
+        _, left = take_weights(path, self.model)
+        if left:
+            self.model.load_state_dict(before)
+            log(f"flat start: other sizes than in {path}: {left}")
+        else:
+            log(f"begins from {path}")
+        return not left
 
     def _train_round(self, padded, position, target, optimizer, description: str) -> float:
         self.model.train()

@@ -37,6 +37,8 @@ class Setup:
         seed: of everything random.
         folder: of the system; that of the aligner, ``fa``, lies beside it.
         aligner: the one in that folder, where it is read already.
+        init: folder of a trained system of the same name, in a model folder, that training begins
+            from; None: it begins from the seed.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Setup:
     seed: int
     folder: Path
     aligner: Aligner | None = None
+    init: Path | None = None
 
     @property
     def table(self) -> UnitTable:

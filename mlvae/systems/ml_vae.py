@@ -11,7 +11,7 @@ from lhotse import CutSet
 from mlvae.bounds import Settings
 from mlvae.data.dataset import UnitDataset
 from mlvae.device import num_parameters, seed_everything
-from mlvae.made import remove_made
+from mlvae.made import file_digest, remove_made
 from mlvae.nn import MlVae, MlVaeConfig
 from mlvae.plausibility import edge_warnings
 from mlvae.stage import log
@@ -109,6 +109,9 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
         "align": asdict(config.align),
         "model": asdict(settings.model),
     }
+    init = None if setup.init is None else setup.init / "model.safetensors"
+    if init is not None:
+        fixed["init"] = file_digest(init)
     trainer = Trainer(
         model,
         train_cuts,
@@ -120,6 +123,7 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
         device,
         seed,
         fixed,
+        init,
     )
     # Boundaries of another run must not be taken for those of this one if it is killed.
     remove_made(folder / "boundaries.safetensors")
@@ -223,7 +227,10 @@ def train_boundary_aligner(
         )
     plain = UnitDataset(dataset.table)
     aligner = new_aligner(setup, cuts)
-    training = aligner.train(long_enough, plain, setup.seed, checkpoint)
+    init = None if setup.init is None else setup.init / "boundaries.safetensors"
+    if init is not None and not init.is_file():
+        init = None
+    training = aligner.train(long_enough, plain, setup.seed, checkpoint, init)
     return {
         "aligner": aligner,
         "num_params": training["num_params"],

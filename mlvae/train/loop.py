@@ -239,6 +239,31 @@ def load_model(path: Path, module: nn.Module) -> dict[str, Any]:
     return metadata
 
 
+def adapted_count(count: int) -> int:
+    """How many rounds or iterations there are where training begins from a trained model: half."""
+    return -(-count // 2)
+
+
+def take_weights(path: Path, module: nn.Module) -> tuple[dict[str, torch.Tensor], str]:
+    """Copy those weights and buffers of a trained model that a module has in the same shape.
+
+    Returns:
+        What was copied, and what of the module was not, in words; empty where it all was.
+
+    Raises:
+        ValueError: the file is absent or damaged; names it.
+    """
+    tensors, own = read_tensors(path)[0], module.state_dict()
+    taken = {
+        name: tensors[name]
+        for name in own
+        if name in tensors and tensors[name].shape == own[name].shape
+    }
+    module.load_state_dict({**own, **taken})
+    left = [f"{name} {list(own[name].shape)}" for name in own if name not in taken]
+    return taken, ", ".join(left)
+
+
 def read_tensors(
     path: Path, with_tensors: bool = True
 ) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
@@ -477,6 +502,24 @@ class Loop(Keeper):
     def best_iteration(self) -> int:
         """The iteration whose model is kept, the first being 1; 0 before there is one."""
         return self.state.progress["best_iteration"]
+
+    @property
+    def before(self) -> dict[str, float] | None:
+        """What :meth:`keep` was told; None where it was not."""
+        return self.state.progress.get("before")
+
+    def keep(self, scalars: dict[str, float], criterion: str, metadata: dict[str, Any]) -> None:
+        """Keep the model as it is before the first iteration, until one is better.
+
+        Args:
+            scalars: as an iteration has them.
+            criterion: see :meth:`run`.
+            metadata: the same.
+        """
+        self.state.progress.update(best=scalars[criterion], before=scalars)
+        if distributed.is_main():
+            own = {"iteration": 0, **metadata}
+            save_model(self.folder / MODEL, self.state.modules["model"], own)
 
     def run(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
@@ -12,10 +12,19 @@ from mlvae.data.dataset import UnitDataset
 from mlvae.data.units import UnitTable
 from mlvae.device import num_parameters, seed_everything
 from mlvae.nn import MlVae
+from mlvae.stage import log
 from mlvae.train import distributed
 from mlvae.train.algorithms import Algorithm, Alternating, Joint, Reinforce
 from mlvae.train.estep import EStep
-from mlvae.train.loop import CHECKPOINT, Loop, TrainingState, run_identity
+from mlvae.train.loop import (
+    CHECKPOINT,
+    Loop,
+    Passes,
+    TrainingState,
+    adapted_count,
+    run_identity,
+    take_weights,
+)
 from mlvae.train.selection import corrupt_units, corrupted_f1
 from mlvae.train.settings import TrainConfig
 from mlvae.train.targets import feature_std
@@ -62,6 +71,9 @@ class Trainer:
         seed: of everything random.
         setup: JSON values of what else makes this run another one, such as the configuration of
             the model and of the alignment.
+        init: weights of a trained model of the same units that training begins from, as far as
+            their sizes are the same. The prior of states stays as it is there, half the iterations
+            are made, and the model as it was is kept where no iteration is better.
     """
 
     def __init__(
@@ -76,6 +88,7 @@ class Trainer:
         device: torch.device,
         seed: int,
         setup: dict | None = None,
+        init: Path | None = None,
     ) -> None:
         seed_everything(seed)
         self.model = model.to(device)
@@ -84,9 +97,18 @@ class Trainer:
         self.device = device
         self.seed = seed
         self.model.scale.set(feature_std(train_cuts, dataset))
+        taken: dict[str, torch.Tensor] = {}
+        if init is not None:
+            config = replace(config, iterations=adapted_count(config.iterations))
+            self.config = config
+            taken, left = take_weights(init, self.model)
+            log(f"begins from {init}" + (f", but for other sizes: {left}" if left else ""))
+        self.adapts = init is not None
         self.algorithm = ALGORITHMS[config.algorithm](
             model, train_cuts, dataset, config, device, seed
         )
+        if "log_prior" in taken:
+            self.model.log_prior.copy_(taken["log_prior"])
 
         units = {
             cut.id: table.ids(cut.supervisions[0].custom["units"], cut.id) for cut in valid_cuts
@@ -134,6 +156,8 @@ class Trainer:
             algorithm.restore(state.tensors)
             self._use_compiler()
         criterion, meaning = CRITERIA[config.selection]
+        if self.adapts and not loop.went_on:
+            loop.keep(self._validate(Passes(together=True)), criterion, {"config": asdict(config)})
         loop.run(
             self._iterate,
             criterion,
@@ -148,25 +172,32 @@ class Trainer:
             "criterion": meaning,
             "chosen_by": criterion,
             "history": loop.history,
+            **({"before_adaptation": loop.before} if self.adapts else {}),
         }
 
     def _iterate(self, iteration: int) -> dict[str, float]:
         scalars = self.algorithm.iterate(iteration)
         self._use_compiler()
+        scalars.update(self._validate(self.algorithm.passes))
+        # Searches have the same answers everywhere, but each process has losses of its own.
+        losses = {name: value for name, value in scalars.items() if name.startswith("loss/")}
+        scalars.update(distributed.average(losses))
+        return scalars
+
+    def _validate(self, passes: Passes) -> dict[str, float]:
+        """Scalars of the validation part."""
+        scalars = {}
         for name, search in self.valid_searches.items():
             valid = search.run(
                 self.model,
                 self.config.decoding,
                 self.device,
-                passes=self.algorithm.passes,
+                passes=passes,
                 description="search of validation cuts",
             )
             scalars[f"path_score/{name}"] = valid.score
             if name == "valid_corrupted":
                 scalars["corrupted_f1"] = corrupted_f1(valid, self.replaced)
-        # Searches have the same answers everywhere, but each process has losses of its own.
-        losses = {name: value for name, value in scalars.items() if name.startswith("loss/")}
-        scalars.update(distributed.average(losses))
         return scalars
 
     def _use_compiler(self) -> None:

@@ -8,6 +8,7 @@ lexicon=            # file of pronunciations, lines 'word unit unit ...' (defaul
 unknown_words=skip  # texts with words that cannot be read: skip them, or stop with a list of the words
 g2p=                # language (en-us, de, ...) by whose rules espeak-ng reads words in no lexicon
 g2p_table=          # file of units for espeak-ng's sounds, lines 'symbol unit unit ...', with --unit lexicon
+init=               # model folder that training begins from, and whose units are taken (default: a flat start)
 vocab_size=         # BPE tokens with --unit bpe (default: 200)
 # end options
 
@@ -25,11 +26,13 @@ check_recipe_options() {
     usage_error "--unknown-words must be stop or skip, not '$unknown_words'"
   [[ -z $lexicon || -f $lexicon ]] || usage_error "--lexicon $lexicon is not a file"
   [[ -z $lexicon || $unit != bpe ]] || usage_error "--unit bpe needs no --lexicon"
-  [[ -n $lexicon || -n $g2p || $unit != lexicon || $stage != 0 ]] ||
-    usage_error "--unit lexicon goes with --lexicon FILE, or --g2p LANGUAGE"
+  [[ -n $lexicon || -n $g2p || -n $init || $unit != lexicon || $stage != 0 ]] ||
+    usage_error "--unit lexicon goes with --lexicon FILE, --g2p LANGUAGE or --init MODEL"
   [[ -z $g2p || $unit != bpe ]] || usage_error "--unit bpe needs no --g2p"
   [[ -z $g2p_table || -n $g2p && $unit == lexicon ]] ||
     usage_error "--g2p-table goes with --g2p LANGUAGE and --unit lexicon"
+  [[ -z $init || -f $init/model.json ]] || usage_error "--init $init is no model folder: it has no model.json"
+  [[ -z $init || -z $vocab_size ]] || usage_error "--init brings its BPE tokens: no --vocab-size"
   [[ -z $g2p_table || -f $g2p_table ]] || usage_error "--g2p-table $g2p_table is not a file"
   [[ -z $vocab_size || $vocab_size =~ ^[1-9][0-9]{0,8}$ ]] ||
     usage_error "--vocab-size must be a positive number of at most 9 digits, not '$vocab_size'"
@@ -43,5 +46,7 @@ check_recipe_options() {
   [[ -z $g2p ]] || prepare_options+=(--g2p "$g2p")
   [[ -z $g2p_table ]] || prepare_options+=(--g2p-table "$g2p_table")
   [[ $allow_commands == false ]] || prepare_options+=(--allow-commands true)
+  [[ -z $init ]] || init_options=(--init "$init")
+  [[ -z $init ]] || prepare_options+=(--init "$init")
   [[ -z $vocab_size ]] || units_options=(--vocab-size "$vocab_size")
 }

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Optional
 
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentParser, Namespace
 
 from mlvae.corpora.own import Options, prepare_own
 from mlvae.device import Seed
@@ -57,7 +58,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         default=False,
         help="run the shell commands that manifests name in the place of audio files",
     )
+    parser.add_argument(
+        "--init",
+        type=Optional[Path],
+        help="model folder that training begins from: its sampling rate, and with --unit lexicon "
+        "its lexicon where none is given",
+    )
     args = parser.parse_args(argv)
+    return in_one_line("prepare.py", lambda: prepare(args))
+
+
+def prepare(args: Namespace) -> int:
+    """The stage with its options.
+
+    Raises:
+        ValueError, OSError: something is missing or cannot be used, see there.
+    """
     options = Options(
         args.unit,
         args.unknown_words,
@@ -66,7 +82,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         args.g2p,
         args.g2p_table,
     )
-    return in_one_line("prepare.py", lambda: prepare_own(args.corpus_dir, args.data_dir, options))
+    if args.init is not None:
+        from mlvae.model_folder import LEXICON, Beginning  # brings torch and k2
+
+        beginning = Beginning.of(args.init)
+        if beginning.unit != args.unit:
+            raise ValueError(f"--unit {args.unit}, but {args.init} is of --unit {beginning.unit}")
+        options = replace(options, sampling_rate=beginning.about["sampling_rate"])
+        if args.unit == "lexicon" and args.lexicon is None:
+            options = replace(options, lexicon=args.init / LEXICON)
+    return prepare_own(args.corpus_dir, args.data_dir, options)
 
 
 if __name__ == "__main__":

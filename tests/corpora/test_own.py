@@ -14,7 +14,7 @@ from lhotse import MonoCut, SupervisionSegment
 from mlvae.corpora.own import choose_valid
 from mlvae.data.dataset import load_cuts
 from mlvae.data.features import compute_fbank
-from mlvae.data.manifests import SPLITS
+from mlvae.data.manifests import SPLITS, write_manifest
 from mlvae.data.units import canonical_units
 from mlvae.stage import StageReport
 from mlvae.tiers import units_of_words
@@ -201,6 +201,30 @@ def test_units_are_those_of_a_lexicon_of_ones_own(tmp_path, capsys):
     words.write_text("żółta\n", encoding="utf-8")
     assert prepare(mine, data, "--unit", "lexicon", "--lexicon", str(words)) == 1
     assert "words.txt, line 1: 'żółta' has no units" in capsys.readouterr().err
+
+
+def test_a_recording_of_two_parts_counts_once(tmp_path, capsys):
+    mine, data = tmp_path / "mine", tmp_path / "data"
+    for name, text in (("a", "one"), ("b", "one two"), ("c", "two"), ("d", "one"), ("e", "one")):
+        write(mine, name, text)
+    assert prepare(mine, data) == 0
+    gone, *_ = parts(data)["train"]
+    (mine / f"{gone}.wav").unlink()
+    capsys.readouterr()
+    for script in ("fbank", "units"):
+        assert load_script(f"local/{script}.py")(["--data-dir", str(data)]) == 0
+    captured = capsys.readouterr()
+    assert "stage 1 fbank: 5 in = 4 done + 1 skipped" in captured.out
+    assert "stage 2 units: 4 in = 4 done + 0 skipped" in captured.out
+    assert captured.err.count(f"1 fbank: skipped {gone} ") == 1
+    assert len((data / "skipped.jsonl").read_text().splitlines()) == 1
+    # What is wrong with the second copy alone counts, too.
+    manifest = data / "fbank" / "cuts_test.jsonl.gz"
+    cuts = [cut.drop_features() if cut.id == "e" else cut for cut in load_cuts(manifest)]
+    manifest.unlink()
+    write_manifest(manifest, cuts)
+    assert load_script("local/units.py")(["--data-dir", str(data)]) == 0
+    assert "stage 2 units: 4 in = 3 done + 1 skipped" in capsys.readouterr().out
 
 
 def test_words_in_no_lexicon_are_read_by_rules(tmp_path, capsys):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ import soundfile
 
 from mlvae.data.audio import AudioError
 from mlvae.data.recordings import Found, find_recordings, single_recording
+from tests.data.conftest import sine
 
 
 def write(path: Path, text: str | None = None, seconds: float = 0.5) -> Path:
@@ -102,6 +105,46 @@ def test_kaldi(tmp_path):
         cuts["w"].cut()
     assert reasons(found)["z"] == "no line of q in wav.scp"
     assert reasons(found)["v"] == "no line in segments or wav.scp"
+
+
+@pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="ffmpeg is not installed")
+@pytest.mark.parametrize(
+    ("name", "options", "rate"),
+    [
+        ("a.mp3", [], 44100),  # by soundfile
+        ("a.m4a", ["-c:a", "aac"], 44100),
+        ("a.MP4", ["-c:a", "aac", "-f", "mp4"], 44100),
+        ("a.wma", [], 44100),
+        ("a.aac", [], 44100),
+        ("a.webm", ["-c:a", "libopus"], 48000),
+    ],
+)
+def test_what_ffmpeg_decodes(tmp_path, name, options, rate):
+    tones = np.stack([sine(1.0, 44100, 300.0), sine(1.0, 44100, 700.0)], axis=1)
+    soundfile.write(tmp_path / "a.wav", 0.5 * tones, 44100)
+    path = tmp_path / name
+    command = ["ffmpeg", "-v", "error", "-i", str(tmp_path / "a.wav"), *options, str(path)]
+    subprocess.run(command, check=True)
+    (tmp_path / "a.wav").unlink()
+    (tmp_path / "a.txt").write_text("one two")
+    (utterance,) = find_recordings(tmp_path).items()
+    for channel, pitch in ((0, 300.0), (1, 700.0)):
+        cut = utterance.cut(channel)
+        samples = cut.load_audio()[0]
+        assert cut.sampling_rate == rate and cut.duration == pytest.approx(1.0, abs=0.1)
+        spectrum = np.abs(np.fft.rfft(samples))
+        assert rate * spectrum.argmax() / len(samples) == pytest.approx(pitch, abs=5)
+    with pytest.raises(AudioError, match="no channel 2: it has 2"):
+        utterance.cut(2)
+    if name == "a.mp3":  # stage 1 compares its length with its header
+        return
+    whole = path.read_bytes()
+    for broken in (whole[: len(whole) // 2], b"no audio" * 500, b""):
+        path.write_bytes(broken)
+        with pytest.raises(AudioError) as caught:
+            utterance.cut()
+        reason = str(caught.value)
+        assert ("; ffmpeg: " in reason) == bool(broken) and "\n" not in reason
 
 
 def test_what_was_found_is_known_again(tmp_path):

@@ -37,8 +37,8 @@ if __name__ == "__main__":
 """
 FOLDERS = ("local", "recipes", "benchmarks", "examples", "mlvae")
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
-#: Without a program's start: it is copied into projects of others, and prints numbers.
-STANDALONE = {"outside_recipe.py", "voice.py"}
+#: Without a program's start: they are copied into projects of others, and print numbers.
+STANDALONE = {"outside_recipe.py", "icefall_like.py", "posteriors_of_ones_own.py", "voice.py"}
 
 
 @pytest.mark.parametrize(

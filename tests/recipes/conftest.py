@@ -85,6 +85,8 @@ ANSWERS = ("ml-vae", "ml-vae-sub", "gop-fa", "gop-sub-ratio")
 class Recipe:
     """One corpus folder and one experiment folder, and the stages as functions."""
 
+    stages = STAGES
+
     def __init__(
         self,
         data: Path,
@@ -93,7 +95,9 @@ class Recipe:
         options: Sequence[object] = (),
         seed: int = 0,
         systems: str = "ml-vae ml-vae-sub",
+        init: Path | None = None,
     ) -> None:
+        self.init = init
         self.data, self.exp, self.config = data, exp, config
         self.options, self.seed, self.systems = options, seed, systems
 
@@ -115,13 +119,19 @@ class Recipe:
             options += ["--systems", self.systems]
         if number in (0, 3, 4, 5, 6):
             options += ["--seed", self.seed]
-        return load_script(STAGES[number])([str(option) for option in options])
+        if self.init is not None and number in (0, 2, 3, 4):
+            options += ["--init", self.init]
+        return load_script(self.stages[number])([str(option) for option in options])
 
     def skipped(self) -> dict[tuple[str, str], str]:
         """Reasons by stage and id."""
         lines = (self.exp / "skipped.jsonl").read_text(encoding="utf-8").splitlines()
         records = [json.loads(line) for line in lines]
         return {(record["stage"], record["id"]): record["reason"] for record in records}
+
+
+class Own(Recipe):
+    stages = {**STAGES, 0: "recipes/own/prepare.py"}
 
 
 def write_tones(folder: Path) -> Path:

@@ -125,6 +125,21 @@ def test_a_folder_gets_all_formats(recordings, run, tmp_path, capsys, models):
     assert len((out / "words.ctm").read_text().splitlines()) == len(rows(out / "words.csv"))
 
 
+def test_the_example_writes_the_same_textgrids(recordings, run, tmp_path, models):
+    (recordings / "ann" / "r1.txt").write_text("one hundred")
+    program = [sys.executable, str(ROOT / "examples" / "folder_to_textgrids.py")]
+    program += [str(models["ml-vae-sub"]), str(recordings), str(tmp_path / "example")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(program, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("ann-r1: not in the")
+    assert run(recordings, "out", "--format", "textgrid") == 1
+    found, expected = (
+        {path.name: path.read_bytes() for path in folder.glob("*.TextGrid")}
+        for folder in (tmp_path / "example", tmp_path / "out" / "textgrids")
+    )
+    assert found == expected and len(expected) == 8
+
+
 def test_a_textgrid_shows_what_is_flagged(cuts, run, tmp_path):
     for number, cut in enumerate(cuts[:6]):
         first, *others = text_of(cut).split()

@@ -67,6 +67,52 @@ def test_a_copy_answers_to_the_bit_what_stage_5_answered(finished, models, name)
         assert answer.loop_gain >= 0
 
 
+#: Runs `mlvae` with its arguments, but for the first: a folder of which nothing may be read.
+ELSEWHERE = """
+import os, sys
+hidden, keep = os.path.join(sys.argv[1], ""), os.path.join(sys.prefix, "")
+def hook(event, arguments):
+    path = os.path.abspath(os.fsdecode(arguments[0])) if event == "open" and isinstance(
+        arguments[0], (str, bytes)) else ""
+    if path.startswith(hidden) and not path.startswith(keep):
+        raise SystemExit(f"{path} was read")
+sys.addaudithook(hook)
+from mlvae.cli import main
+import mlvae
+assert not mlvae.__file__.startswith(hidden)
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def test_a_place_without_the_checkout_gives_the_same(finished, models, tmp_path):
+    for number, cut in enumerate(load_cuts(finished.exp / "ml-vae-sub" / "cuts_test.jsonl.gz")):
+        path = tmp_path / "in" / f"{number}.wav"
+        path.parent.mkdir(exist_ok=True)
+        shutil.copy(cut.recording.sources[0].source, path)
+        path.with_suffix(".txt").write_text(cut.supervisions[0].text)
+    options = ["--format", "csv,textgrid"]
+    command = ["localize", str(models["ml-vae-sub"]), str(tmp_path / "in"), str(tmp_path / "here")]
+    assert cli.main([*command, *options]) == 0
+    shutil.copytree(ROOT / "mlvae", tmp_path / "site" / "mlvae")
+    shutil.copytree(models["ml-vae-sub"], tmp_path / "other" / "model")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site"), "OMP_NUM_THREADS": "2"}
+    command = [sys.executable, "-c", ELSEWHERE, str(ROOT), "localize", "model", "../in", "there"]
+    done = subprocess.run(
+        [*command, *options],
+        cwd=tmp_path / "other",
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    names = [Path("units.csv"), Path("words.csv")]
+    names += [path.relative_to(tmp_path / "here") for path in tmp_path.glob("here/textgrids/*")]
+    assert len(names) > 7
+    for name in names:
+        there = (tmp_path / "other" / "there" / name).read_bytes()
+        assert there == (tmp_path / "here" / name).read_bytes(), name
+
+
 def test_a_text_of_another_recording_stands_out(models, finished):
     cuts = list(plain(load_cuts(finished.exp / "ml-vae-sub" / "cuts_test.jsonl.gz")))
     texts = [cut.supervisions[0].text for cut in cuts]

@@ -15,9 +15,9 @@ from mlvae.cli import main
 from mlvae.config import load_config
 from mlvae.data.dataset import load_cuts
 from mlvae.tiers import has_tier
-from tests.data.conftest import ROOT, load_script, sine
+from tests.data.conftest import ROOT, sine
 from tests.formats import PAGE, check_folder, check_run, read_page, records
-from tests.recipes.conftest import QUICK, Recipe
+from tests.recipes.conftest import QUICK, Own
 
 WORDS = {"baba": "B AA B AA", "dodo": "D OW D OW", "sima": "S IY M AA", "lino": "L IY N OW"}
 LISTED = list(WORDS)
@@ -29,14 +29,6 @@ PHONES = sorted({phone for phones in WORDS.values() for phone in phones.split()}
 PITCHES = {phone: 250.0 * place for place, phone in enumerate(PHONES, start=1)}
 RNG = np.random.default_rng(2)
 CONFIG = "silence: true\n" + QUICK.replace("  ml-vae-sub:\n", "  ml-vae-sub:\n    judged: true\n")
-
-
-class Own(Recipe):
-    def stage(self, number: int) -> int:
-        if number == 0:
-            said = [*self.options, "--data-dir", self.data, "--seed", self.seed]
-            return load_script("recipes/own/prepare.py")([str(option) for option in said])
-        return super().stage(number)
 
 
 def speak(words: list[str], rng: np.random.Generator) -> np.ndarray:

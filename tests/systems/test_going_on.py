@@ -84,7 +84,7 @@ def test_the_aligner(cuts, tmp_path, monkeypatch, long):
     def align(folder):
         cells = 20_000 if long else MAX_CELLS_WHOLE
         aligner = Aligner(NUM_FEATURES, len(TABLE), True, ALIGN, CPU, cells)
-        training = aligner.train(cuts[0], dataset(), 3, folder / "checkpoint.safetensors")
+        training = aligner.train(cuts[0], dataset(), 3, folder / "checkpoint.safetensors", init)
         aligned = [aligner.align(part, dataset(), aligner.passes) for part in cuts]
         aligner.save(folder / "model.safetensors")
         (folder / "checkpoint.safetensors").unlink(missing_ok=True)
@@ -94,7 +94,11 @@ def test_the_aligner(cuts, tmp_path, monkeypatch, long):
     def run(folder):
         return until_done(lambda: align(folder))
 
+    init = None
     compare(run, tmp_path, monkeypatch, every=3, between=10)
+    if long:  # a trained one goes on from kills, too, and makes half the rounds
+        init = tmp_path / "whole" / "model.safetensors"
+        compare(run, tmp_path / "again", monkeypatch, every=3, between=10)
 
 
 def test_a_system_with_its_scale_and_its_edges(cuts, tmp_path, monkeypatch):

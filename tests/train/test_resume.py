@@ -22,10 +22,12 @@ from tests.train.trainers import (
     CONFIG,
     MODULES,
     Kill,
+    Killer,
     assert_same_files,
     figures,
     kill_at,
     make_trainer,
+    until_done,
     values,
 )
 
@@ -72,6 +74,30 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(
     found = make_trainer(cuts, tmp_path).fit()
     assert figures(found) == figures(expected)
     assert_same_files(tmp_path, folder)
+
+
+def test_a_run_from_a_trained_model_keeps_that_until_another_is_better(
+    cuts, tmp_path, monkeypatch, undisturbed
+):
+    init, config = undisturbed[0] / "model.safetensors", replace(CONFIG, iterations=4)
+    whole = make_trainer(cuts, tmp_path / "whole", config, init=init).fit()
+    assert whole["iterations"] == 2
+    scores = [whole["before_adaptation"], *whole["history"]]
+    scores = [scalars["corrupted_f1"] for scalars in scores]
+    assert whole["best_iteration"] == scores.index(max(scores))
+
+    with monkeypatch.context() as patch:
+        Killer(patch, 5, (7, 31))
+        found = until_done(lambda: make_trainer(cuts, tmp_path / "killed", config, init=init).fit())
+    assert figures(found) == figures(whole)
+    assert_same_files(tmp_path / "killed", tmp_path / "whole")
+
+    monkeypatch.setattr(mlvae.train.trainer, "corrupted_f1", values(0.3, 0.2, 0.1))
+    worse = make_trainer(cuts, tmp_path / "worse", config, init=init).fit()
+    assert worse["best_iteration"] == 0
+    kept, before = load_file(tmp_path / "worse" / "model.safetensors"), load_file(init)
+    assert kept.keys() == before.keys()
+    assert all(torch.equal(kept[name], before[name]) for name in kept)
 
 
 def test_a_run_that_is_killed_between_model_and_checkpoint(cuts, tmp_path, monkeypatch):

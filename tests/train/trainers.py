@@ -21,14 +21,16 @@ CONFIG = TrainConfig(iterations=2, max_frames=300, learning_rate=5e-3)
 MODULES = ("estimator", "boundary", "generator")
 
 
-def make_trainer(cuts, folder, config=CONFIG, seed=0, silence=False, setup=None) -> Trainer:
+def make_trainer(
+    cuts, folder, config=CONFIG, seed=0, silence=False, setup=None, init=None
+) -> Trainer:
     """As stage 4 does it."""
     train, valid = cuts
     seed_everything(seed)
     states = config.states_per_unit
     sizes = tiny_model_config()
     model = MlVae(NUM_FEATURES, len(TABLE), silence, sizes, states, config.generator)
-    return Trainer(model, train, valid, dataset(), TABLE, config, folder, CPU, seed, setup)
+    return Trainer(model, train, valid, dataset(), TABLE, config, folder, CPU, seed, setup, init)
 
 
 def assert_same_files(first, second) -> None:
