@@ -129,8 +129,9 @@ def checked_integers(values: object, name: str, count: int | None = None) -> np.
     if found.dtype.kind not in "iu" or found.ndim != 1 or count not in (None, len(found)):
         wanted = "integers" if count is None else f"{count} integers"
         raise ValueError(f"{name} must be {wanted}, not {found.dtype} of shape {found.shape}")
-    # What int64 cannot hold is out of every range.
-    return np.minimum(found, np.iinfo(np.int64).max).astype(np.int64)
+    if found.dtype.kind == "u":  # what int64 cannot hold is out of every range
+        found = np.minimum(found, np.uint64(np.iinfo(np.int64).max))
+    return found.astype(np.int64)
 
 
 def listed(values: object) -> list:

@@ -12,7 +12,7 @@ def test_a_frame_alone_gets_what_it_gets_among_others():
     found = baseline(features)
     assert found.shape == (3, 5)
     torch.testing.assert_close(baseline(features[1:2, 3:4]), found[1:2, 3:4])
-    assert float(found.std()) > 0
+    assert found.std().item() > 0
 
 
 def test_it_reaches_rewards_of_tens_of_nats_in_few_steps():
@@ -27,5 +27,5 @@ def test_it_reaches_rewards_of_tens_of_nats_in_few_steps():
         optimizer.zero_grad()
         error.backward()
         optimizer.step()
-    assert float(error) < 0.02 * 60**2
-    assert float(baseline(features).mean()) == pytest.approx(-60, abs=10)
+    assert error.item() < 0.02 * 60**2
+    assert baseline(features).mean().item() == pytest.approx(-60, abs=10)
