@@ -33,7 +33,7 @@ from lhotse.augmentation import Resample
 from lhotse.supervision import AlignmentItem
 
 from mlvae.answers import Answer
-from mlvae.data.audio import AudioError, read_cut, write_wav
+from mlvae.data.audio import read_cut, write_wav
 from mlvae.report.sound import peaks, spectrogram
 from mlvae.stage import log
 from mlvae.tiers import DELETED
@@ -225,9 +225,10 @@ class _Pages:
         """What a page has of the recording; the reason where it has nothing."""
         try:
             samples, _ = read_cut(answer.cut)
-        except (AudioError, OSError) as error:
-            self.silent.append(f"{answer.id}: {' '.join(str(error).split())}")
-            return {"noSound": str(error)}
+        except Exception as error:  # whatever is wrong with one recording, the others are heard
+            reason = " ".join(str(error).split()) or type(error).__name__
+            self.silent.append(f"{answer.id}: {reason}")
+            return {"noSound": reason}
         rate = answer.cut.sampling_rate
         found: dict[str, Any] = {
             "spectrogram": _base64(spectrogram(samples, rate)),
@@ -254,7 +255,7 @@ class _Pages:
             pairs = Counter((u.symbol, u.perceived) for u in answer.units if u.flagged)
             indices = [self.pairs.setdefault(pair, len(self.pairs)) for pair in pairs]
             self.counts[name].add(answer, pairs)
-            mean = None if answer.mean_p is None else round(1000 * answer.mean_p)
+            mean = _thousandths(answer.mean_p)
             found.append([answer.num_flagged, len(answer.units), mean, indices[:PAIRS]])
         text = first.text if first.text is not None else " ".join(u.symbol for u in first.units)
         return [

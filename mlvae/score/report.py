@@ -6,7 +6,9 @@ several systems, whose scores and reference are shown, too. They are read one by
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -182,9 +184,9 @@ def find_sources(answers: Path, labels: Mapping[str, str] | None = None) -> list
 
 def _is_answered(path: Path) -> bool:
     """Whether the first cut has the tiers of localisation; that of forced alignment has not."""
-    for _, content in manifest_lines(path):
-        (supervision, *_) = content.get("supervisions") or [{}]
-        return set(TIERS) <= set(supervision.get("alignment") or {})
+    with contextlib.suppress(AttributeError, LookupError, TypeError):  # it is no cut
+        for _, content in manifest_lines(path):
+            return set(TIERS) <= set(content["supervisions"][0]["alignment"])
     return False
 
 
@@ -197,11 +199,11 @@ def _has_id(content: Mapping[str, Any]) -> bool:
 
 
 def _data_dir(path: Path) -> Path | None:
-    for _, content in manifest_lines(path):
-        storage = (content.get("features") or {}).get("storage_path")
-        if isinstance(storage, str) and (Path(storage).parents[1] / "corpus.json").is_file():
-            return Path(storage).parents[1]
-        break
+    """Where the features of the first cut lie."""
+    with contextlib.suppress(LookupError, TypeError):  # it has none
+        for _, content in manifest_lines(path):
+            folder = Path(content["features"]["storage_path"]).parents[1]
+            return folder if (folder / "corpus.json").is_file() else None
     return None
 
 
@@ -272,7 +274,7 @@ def _answers(path: Path, done: StageReport) -> Iterator[tuple[str, Answer | _Unu
         try:
             # Commands for audio are named, and none is run.
             yield name, _checked(cut_of_line(content, place, allow_commands=True))
-        except (ValueError, KeyError, TypeError) as error:
+        except Exception as error:  # of a damaged line anything; the others go on
             reason = " ".join(str(error).split()).removeprefix(f"{place}: ")
             yield name, _Unusable(place, reason.removeprefix(f"{shown_id(content)}: "))
 
@@ -291,6 +293,11 @@ def _checked(cut: Any) -> Answer:
     answer = answer_of(cut)
     if not answer.units:
         raise ValueError("no answer: no units")
+    numbers = [answer.score_per_frame, answer.loop_gain, answer.duration]
+    for item in (*answer.units, *answer.words):
+        numbers += [item.start, item.end, item.p_mispronounced]
+    if not all(number is None or math.isfinite(number) for number in numbers):
+        raise ValueError("a time, P or score of its answer is no number")
     return answer
 
 
@@ -384,5 +391,5 @@ def _skipped(path: Path) -> list[dict[str, Any]]:
     """What localisation has skipped."""
     if not path.is_file():
         return []
-    lines = [content for _, content in manifest_lines(path)]
+    lines = [content for _, content in manifest_lines(path) if {"id", "reason"} <= set(content)]
     return [one for one in lines if str(one.get("stage", "")).endswith("localize")]

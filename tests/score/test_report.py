@@ -79,16 +79,23 @@ def test_bad_lines_are_skipped_by_name(answers, tmp_path, capsys):
     bare = json.loads(lines[0]) | {"id": "bare"}
     bare["supervisions"][0]["alignment"] = {}
     odd = json.loads(lines[0]) | {"id": 3}
-    lines += [lines[0], json.dumps(bare), json.dumps(odd), "{}"]
+    nan = json.loads(lines[0].replace("0.9", "NaN")) | {"id": "nan"}
+    short = json.loads(lines[0]) | {"id": "short"}
+    short["supervisions"][0]["alignment"]["mlvae_deleted"].pop()
+    flat = json.loads(lines[0]) | {"id": "flat", "supervisions": "none"}
+    lines += [lines[0], *map(json.dumps, (bare, odd, {}, nan, short, flat))]
     path.write_bytes(gzip.compress("\n".join(lines).encode()))
     assert report(answers, tmp_path / "out") == 0
-    assert "6 in = 2 done + 4 skipped" in capsys.readouterr().out
+    assert "9 in = 2 done + 7 skipped" in capsys.readouterr().out
     skipped = [json.loads(x) for x in (tmp_path / "out" / "skipped.jsonl").read_text().splitlines()]
     assert {(one["id"], one["place"].rsplit(", ", 1)[1]) for one in skipped} == {
         ("good", "line 3"),
         ("bare", "line 4"),
         ("3", "line 5"),
         ("None", "line 6"),
+        ("nan", "line 7"),
+        ("short", "line 8"),
+        ("flat", "line 9"),
     }
     assert "no answer: no tier mlvae and mlvae_perceived" in [one["reason"] for one in skipped]
 
