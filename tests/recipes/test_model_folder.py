@@ -64,7 +64,8 @@ def test_a_copy_answers_to_the_bit_what_stage_5_answered(finished, models, name)
         assert answer.cut.supervisions[0].alignment == cut.supervisions[0].alignment
         assert [unit.symbol for unit in answer.units] == cut.supervisions[0].custom["units"]
         assert [word.symbol for word in answer.words] == cut.supervisions[0].custom["words"]
-        assert answer.loop_gain >= 0
+        assert answer.loop_gain == cut.custom["loop_gain"] >= 0
+        assert answer.score_per_frame == cut.custom["score_per_frame"]
 
 
 #: Runs `mlvae` with its arguments, but for the first: a folder of which nothing may be read.
