@@ -87,7 +87,8 @@ class AcousticSettings(Settings):
             one that comes along; empty: by name.
         sampling_rate: of ``onnx``: of the audio that the model was trained on, in Hz.
         array: of ``stored``: the custom field of the cuts that has the posteriors.
-        max_cuts: training cuts that are used, the first ones of their ids' order.
+        max_cuts: training cuts that are used, the first ones in the order of their ids, and as many
+            validation cuts.
         decoding: how posteriors become scores, and what may be perceived.
         calibration: how the acoustic scale is chosen.
         judged: whether P(mispronounced) and what is flagged are a judge's.
@@ -226,9 +227,11 @@ def train_acoustic(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict
     source, symbols = _source_and_map(settings, table, device)
     log(f"{name}: {settings.adapter}: {symbols.describe()}")
     dataset = PosteriorDataset(table, source, symbols, keep=True)
-    some = sorted(train_cuts, key=lambda cut: cut.id)[: settings.max_cuts]
     train, valid = (
-        CutSet.from_cuts(usable_cuts(cuts, dataset, name)) for cuts in (some, list(valid_cuts))
+        CutSet.from_cuts(
+            usable_cuts(sorted(cuts, key=lambda cut: cut.id)[: settings.max_cuts], dataset, name)
+        )
+        for cuts in (train_cuts, valid_cuts)
     )
     if not len(train) or not len(valid):
         raise ValueError(f"{name}: the acoustic model can read no training or validation cut")
