@@ -266,3 +266,10 @@ def test_what_cannot_be_used_ends_the_stage_in_one_line(aligned, somebodys, tmp_
         own = recipe(aligned, somebodys, folder, "onnx", settings)
         assert own.stage(4) == 1
         assert match in capsys.readouterr().err.splitlines()[-1]
+    copied = Path(shutil.copytree(somebodys / "transformers", tmp_path / "copied"))
+    own = recipe(aligned, somebodys, tmp_path, "transformers", [f"path: {copied}"])
+    assert own.stage(4) == 0
+    (copied / "config.json").write_text((copied / "config.json").read_text() + "\n")
+    capsys.readouterr()
+    assert own.stage(5) == 1
+    assert "copied is another model than in training" in capsys.readouterr().err
