@@ -7,7 +7,10 @@ import math
 import pytest
 import torch
 
-from mlvae.systems.acoustic import ANY_UNIT, PosteriorNetwork
+from mlvae.acoustic.models import Wav2Vec
+from mlvae.systems.acoustic import ANY_UNIT, AcousticSettings, PosteriorNetwork, pack_acoustic
+from tests.systems.sounds import tiny_model
+from tests.train.tiny import CPU
 
 #: Three units, the last of which no symbol stands for.
 SHARES = torch.tensor([[0.0, 0, 0], [1, 0, 0], [0.5, 0.5, 0]])
@@ -50,3 +53,23 @@ def test_goodness_of_a_unit_without_a_symbol_is_that_of_the_best(network):
     found = network.estimator(FRAMES.log()[None], LENGTHS)[0]
     assert torch.equal(found[:, 2], found[:, :2].amax(1))
     assert float(found.max()) <= 0 and float(found.min()) > math.log(1e-4)
+
+
+def test_a_checkpoint_of_torch_is_packed_as_safetensors(tmp_path):
+    path, folder = tmp_path / "somebodys.pth", tmp_path / "packed"
+    torch.save(tiny_model(num_out=4).state_dict(), path)
+    folder.mkdir()
+    settings = AcousticSettings(adapter="wav2vec2", path=str(path))
+    assert pack_acoustic(settings, folder) == {"adapter": "wav2vec2", "package": None}
+    assert [one.name for one in (folder / "acoustic").iterdir()] == ["model.safetensors"]
+    samples = 0.1 * torch.randn(1, 8000)
+    before, after = (
+        Wav2Vec(place, ("<blk>", "a", "b", "c"), CPU)(samples, torch.tensor([8000]))[0]
+        for place in (path, folder / "acoustic" / "model.safetensors")
+    )
+    assert torch.equal(before, after)
+    path.unlink()
+    (folder / "acoustic" / "model.safetensors").unlink()
+    (folder / "acoustic").rmdir()
+    with pytest.raises(ValueError, match="somebodys.pth cannot be read as weights"):
+        pack_acoustic(settings, folder)
