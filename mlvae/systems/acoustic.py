@@ -25,7 +25,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from lhotse import CutSet
@@ -36,8 +36,9 @@ from torch import nn
 from mlvae.acoustic.models import StoredPosteriors, folder_files, read_model
 from mlvae.acoustic.posteriors import PosteriorDataset
 from mlvae.acoustic.symbols import IPA, IPA_TABLE, SymbolMap, map_symbols, read_map, read_tokens
-from mlvae.bounds import Count, Settings
+from mlvae.bounds import Bounds, Count, Settings
 from mlvae.data.units import UnitTable, canonical_units
+from mlvae.made import file_digest
 from mlvae.nn import Posteriors, wav2vec
 from mlvae.plausibility import edge_warnings
 from mlvae.stage import log, progress
@@ -61,6 +62,8 @@ from mlvae.train.settings import CalibrationConfig
 from mlvae.train.targets import spans_of_tier
 
 TOPOLOGY = "substitution"
+#: Of audio, in Hz.
+SamplingRate = Annotated[int, Bounds(1000, 384_000)]
 #: Where in the folder of a system its acoustic model lies once it is packed.
 OWN = "acoustic"
 _NAMES = {"wav2vec2": "model.safetensors", "onnx": "model.onnx", "transformers": ""}
@@ -87,7 +90,8 @@ class AcousticSettings(Settings):
             one that comes along; empty: by name.
         sampling_rate: of ``onnx``: of the audio that the model was trained on, in Hz.
         array: of ``stored``: the custom field of the cuts that has the posteriors.
-        max_cuts: training cuts that are used, the first ones of their ids' order.
+        max_cuts: training cuts that are used, the first ones in the order of their ids, and as many
+            validation cuts.
         decoding: how posteriors become scores, and what may be perceived.
         calibration: how the acoustic scale is chosen.
         judged: whether P(mispronounced) and what is flagged are a judge's.
@@ -100,7 +104,7 @@ class AcousticSettings(Settings):
     path: str = ""
     tokens: str = ""
     map: str = ""
-    sampling_rate: Count = 16000
+    sampling_rate: SamplingRate = 16000
     array: str = "posteriors"
     max_cuts: Count = 1000
     decoding: Decoding = field(default_factory=lambda: Decoding(acoustic_scale=0.3))
@@ -226,16 +230,19 @@ def train_acoustic(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict
     source, symbols = _source_and_map(settings, table, device)
     log(f"{name}: {settings.adapter}: {symbols.describe()}")
     dataset = PosteriorDataset(table, source, symbols, keep=True)
-    some = sorted(train_cuts, key=lambda cut: cut.id)[: settings.max_cuts]
     train, valid = (
-        CutSet.from_cuts(usable_cuts(cuts, dataset, name)) for cuts in (some, list(valid_cuts))
+        CutSet.from_cuts(
+            usable_cuts(sorted(cuts, key=lambda cut: cut.id)[: settings.max_cuts], dataset, name)
+        )
+        for cuts in (train_cuts, valid_cuts)
     )
     if not len(train) or not len(valid):
         raise ValueError(f"{name}: the acoustic model can read no training or validation cut")
     model = PosteriorNetwork(symbols.matrix).to(device)
+    digest = _digest(settings.adapter, Path(settings.path))
     keeper = keep_passes(
         folder / "scale-checkpoint.safetensors",
-        {**asdict(settings), "symbols": list(source.symbols), "shares": symbols.matrix.tolist()},
+        {**asdict(settings), "model": digest, "shares": symbols.matrix.tolist()},
         setup.seed,
         [train, valid],
     )
@@ -270,6 +277,7 @@ def train_acoustic(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict
         "decoding": asdict(decoding),
         "symbols": list(source.symbols),
         "units": list(table.symbols),
+        "model": digest,
     }
     save_model(folder / MODEL, model, metadata)
     if settings.judged:
@@ -303,6 +311,14 @@ def _source(settings: AcousticSettings, path: Path, symbols: Sequence[str], devi
     if settings.adapter == "stored":
         return StoredPosteriors(settings.array, symbols)
     return read_model(settings.adapter, path, symbols, device, settings.sampling_rate)
+
+
+def _digest(adapter: str, path: Path) -> str:
+    """What is equal for equal models; empty where posteriors are stored."""
+    if adapter == "stored":
+        return ""
+    names = folder_files(path) if adapter == "transformers" else [""]
+    return " ".join(file_digest(path / name) for name in names)
 
 
 def _estimate(
@@ -361,6 +377,8 @@ def load_acoustic(setup: Setup, cuts: CutSet) -> TrainedAcoustic:
     place = setup.folder / OWN / _NAMES.get(settings.adapter, "")
     if settings.path:
         place = Path(settings.path)
+        if _digest(settings.adapter, place) != metadata["model"]:
+            raise ValueError(f"{place} is another model than in training: run stage 4 again")
     source = _source(settings, place, symbols, device)
     if list(source.symbols) != symbols:
         raise ValueError(f"{place} has other symbols than in training: run stage 4 again")

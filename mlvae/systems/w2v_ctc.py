@@ -14,7 +14,6 @@ needs no compiler.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 from collections.abc import Sequence
@@ -36,6 +35,7 @@ from mlvae.data.checks import with_audio_digest
 from mlvae.data.units import UnitTable, canonical_units
 from mlvae.device import num_parameters, seed_everything
 from mlvae.fsa import MAX_CELLS
+from mlvae.made import file_digest
 from mlvae.nn import wav2vec
 from mlvae.nn.wav2vec import (
     SAMPLING_RATE,
@@ -61,16 +61,6 @@ from mlvae.train.loop import (
     run_identity,
 )
 from mlvae.train.stretches import WordTime, divide, stretch_size, word_times
-
-
-def fingerprint(path: Path) -> str:
-    """SHA-256 of a file, 64 hexadecimal digits."""
-    digest = hashlib.sha256()
-    with Path(path).open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
-
 
 BLANK = 0
 # The best path survives any beam that is clear of rounding error; see mlvae.fsa.
@@ -371,7 +361,7 @@ def train_w2v(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
     model = pretrained(weights, len(table), config.dropout, config.layer_drop)
     log(f"w2v-ctc: {num_parameters(model)} parameters of {weights} on {device}")
     tuner = FineTuner(model, config, table, setup.folder, device, setup.seed)
-    fixed = {"weights": fingerprint(weights), "units": list(table.symbols)}
+    fixed = {"weights": file_digest(weights), "units": list(table.symbols)}
     return tuner.fit(train_cuts, valid_cuts, fixed)
 
 

@@ -151,6 +151,28 @@ def test_from_training_to_answers_for_other_recordings(aligned, somebodys, tmp_p
     assert f1(flags, wrong) > f1([True] * len(wrong), wrong) + 0.2
 
 
+def test_what_no_symbol_stands_for_is_neither_flagged_nor_perceived(aligned, somebodys, tmp_path):
+    lines = (somebodys / "map.tsv").read_text().splitlines(keepends=True)
+    (tmp_path / "map.tsv").write_text("".join(lines[:-1]))
+    settings = [*settings_of("onnx", somebodys), f"map: {tmp_path / 'map.tsv'}"]
+    own = recipe(aligned, somebodys, tmp_path, "onnx", settings)
+    assert own.run(4, 5) == [0, 0]
+    training = json.loads((own.exp / "acoustic" / "training.json").read_text())
+    assert training["units_without_symbol"] == ["9"]
+    assert training["symbols_of_no_unit"] == ["D9", "|"]
+    for name in ("acoustic", "gop-acoustic"):
+        cuts = load_cuts(own.exp / name / "cuts_test.jsonl.gz")
+        pairs = [
+            (a.symbol, b.symbol)
+            for cut in cuts
+            for a, b in zip(tier(cut, "mlvae"), tier(cut, "mlvae_perceived"))
+        ]
+        perceived = [said for unit, said in pairs if unit == "9"]
+        assert perceived and set(perceived) == {"9"}
+        assert name != "acoustic" or "9" not in {said for unit, said in pairs if unit != "9"}
+        assert any(unit != said for unit, said in pairs)
+
+
 def test_posteriors_that_lie_with_the_cuts_answer_alike(aligned, somebodys, tmp_path):
     network = Onnx(somebodys / "onnx" / "model.onnx", somebodys_model.SYMBOLS, 8000)
     tokens = somebodys / "onnx" / "tokens.txt"
@@ -244,3 +266,10 @@ def test_what_cannot_be_used_ends_the_stage_in_one_line(aligned, somebodys, tmp_
         own = recipe(aligned, somebodys, folder, "onnx", settings)
         assert own.stage(4) == 1
         assert match in capsys.readouterr().err.splitlines()[-1]
+    copied = Path(shutil.copytree(somebodys / "transformers", tmp_path / "copied"))
+    own = recipe(aligned, somebodys, tmp_path, "transformers", [f"path: {copied}"])
+    assert own.stage(4) == 0
+    (copied / "config.json").write_text((copied / "config.json").read_text() + "\n")
+    capsys.readouterr()
+    assert own.stage(5) == 1
+    assert "copied is another model than in training" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from mlvae.nn import wav2vec
 from mlvae.nn.wav2vec import Wav2VecCtc, architecture, find_weights, pretrained, read_weights
-from mlvae.systems.w2v_ctc import W2vCtcConfig, fingerprint
+from mlvae.systems.w2v_ctc import W2vCtcConfig
 from tests.systems.sounds import tiny_model, tiny_shape, tiny_weights, write_checkpoint
 
 
@@ -138,13 +138,6 @@ def test_weights_are_found_where_torch_hub_keeps_them(tmp_path, monkeypatch):
     assert find_weights(str(named), "tiny.pth") == named
     with pytest.raises(ValueError, match="there are no weights of wav2vec 2.0 in .*nowhere.pth"):
         find_weights(str(tmp_path / "nowhere.pth"), "tiny.pth")
-
-
-def test_the_fingerprint_is_that_of_the_bytes(tmp_path):
-    path = tmp_path / "x"
-    path.write_bytes(b"abc")
-    expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    assert fingerprint(path) == expected
 
 
 class Dangerous:
