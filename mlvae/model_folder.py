@@ -138,6 +138,9 @@ def pack(
     data_dir = data_dir or _data_dir_of(cuts["train"])
     table = UnitTable.load(data_dir / "units" / TOKENS)
     corpus = _json_of(data_dir / "corpus.json")
+    if g2p is not None:
+        corpus["g2p"] = g2p_fields(g2p, g2p_table)
+        check_g2p(corpus["g2p"], arpabet=False)  # before anything is written
     with made_tree(folder, "pack", ABOUT) as fresh:
         (fresh / name).mkdir()
         (fresh / "fa").mkdir()
@@ -155,8 +158,6 @@ def pack(
             if "checkpoint" not in file and (system_folder / file).is_file():
                 _copy(system_folder / file, fresh / name / file)
         text = _pack_text(fresh, cuts, table, corpus, data_dir, lexicon)
-        if g2p is not None:
-            corpus = {**corpus, "g2p": g2p_fields(g2p, g2p_table)}
         if text["units"] == "lexicon" and (text["arpabet"] or "g2p" in corpus):
             text["g2p"] = corpus.get("g2p", {"language": "en-us"})
             check_g2p(text["g2p"], text["arpabet"])
@@ -217,7 +218,8 @@ def _pack_text(
             if word not in trained:
                 known.pop(word, None)
     languages = {str(s.language).lower() for cut in cuts["train"] for s in cut.supervisions}
-    arpabet = set(table.symbols) <= set(PHONES)
+    # Units of a lexicon of one's own may look like phones, and are its own all the same.
+    arpabet = corpus.get("unit") != "lexicon" and set(table.symbols) <= set(PHONES)
     if arpabet and all(language in ("none", "en", "eng", "english") for language in languages):
         entries = {**Lexicon.load().entries(), **known}
     elif known:

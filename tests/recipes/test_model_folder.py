@@ -24,7 +24,7 @@ from mlvae.data.dataset import load_cuts
 from mlvae.data.manifests import write_manifest
 from mlvae.made import file_digest
 from mlvae.model_folder import OtherVersions
-from tests.data.conftest import ROOT
+from tests.data.conftest import ROOT, sine
 from tests.systems.sounds import write_checkpoint
 
 SYSTEMS = ("ml-vae", "ml-vae-sub")
@@ -187,6 +187,26 @@ def test_the_folder_says_what_it_is(models, finished):
     content = b"".join(path.read_bytes() for path in models["ml-vae-sub"].rglob("*.*"))
     for place in (finished.exp, finished.data, Path.home()):
         assert str(place).encode() not in content
+
+
+def test_the_folder_says_how_other_words_are_read(finished, tmp_path, capsys):
+    pytest.importorskip("espeakng_loader", reason="espeakng-loader is not installed")
+    (tmp_path / "table.txt").write_text("n 9\naɪ 0 1\n", encoding="utf-8")
+    command = ["pack", str(finished.exp / "ml-vae-sub"), str(tmp_path / "model")]
+    assert cli.main([*command, "--g2p-table", str(tmp_path / "table.txt")]) == 1
+    assert "--g2p-table goes with --g2p LANGUAGE" in capsys.readouterr().err
+    assert cli.main([*command, "--g2p", "DE"]) == 1
+    assert "'DE' is no language of espeak-ng" in capsys.readouterr().err
+    assert not (tmp_path / "model").exists()
+    assert cli.main([*command, "--g2p", "de", "--g2p-table", str(tmp_path / "table.txt")]) == 0
+    about = json.loads((tmp_path / "model" / "model.json").read_text())
+    assert about["text"]["g2p"] == {"language": "de", "table": {"n": ["9"], "aɪ": ["0", "1"]}}
+    model = mlvae.load(tmp_path / "model", g2p=True)
+    samples = np.concatenate([sine(0.15, 8000, 200 + 100 * digit) for digit in (1, 9, 0, 1, 9)])
+    answer = model.localize_recording(samples, 8000, "one nein")
+    assert [unit.symbol for unit in answer.units] == ["1", "9", "0", "1", "9"]
+    with pytest.raises(ValueError, match=r"no unit for j, ɑː of espeak-ng \(de\): ja"):
+        model.localize_recording(samples, 8000, "one ja")
 
 
 # ---- What somebody else has put there
