@@ -30,6 +30,7 @@ from lhotse.utils import fastcopy
 from mlvae.answers import Answer, answer_of
 from mlvae.data.manifests import content_of
 from mlvae.data.recordings import Found, Utterance
+from mlvae.device import give_back_memory
 from mlvae.made import Record
 from mlvae.model_folder import ABOUT, Model, OtherVersions, load, other_versions
 from mlvae.plausibility import FlaggedUnits, count_flagged
@@ -300,6 +301,7 @@ class _Work:
             else:
                 line["reason"] = reasons.get(utterance.id, "no answer")
             lines.append(line)
+        give_back_memory()
         return lines
 
 
