@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import random
 import sys
 from collections.abc import Iterator
@@ -46,6 +47,17 @@ def denormals_flushed() -> Iterator[None]:
         yield
     finally:
         torch.set_flush_denormal(flushed_before)
+
+
+def give_back_memory() -> None:
+    """Give memory that was freed back to the system, where the C library is glibc.
+
+    Left to itself it keeps what lies between small things that are still in use, and a long run
+    comes to hold more than it ever needed at once.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def seed_everything(seed: int) -> None:

@@ -31,6 +31,7 @@ from mlvae.answers import Answer, answer_of
 from mlvae.data.g2p import Pronunciation, write_made
 from mlvae.data.manifests import content_of
 from mlvae.data.recordings import Found, Utterance
+from mlvae.device import give_back_memory
 from mlvae.made import Record
 from mlvae.model_folder import (
     ABOUT,
@@ -306,6 +307,7 @@ class _Work:
             else:
                 line["reason"] = reasons.get(utterance.id, "no answer")
             lines.append(line)
+        give_back_memory()
         return lines
 
 
