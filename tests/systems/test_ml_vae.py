@@ -7,6 +7,7 @@ import math
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from lhotse import CutSet
@@ -76,7 +77,7 @@ def setup_of(name: str, folder, config: RecipeConfig = CONFIG) -> Setup:
 
 @pytest.fixture(scope="module")
 def cuts() -> tuple[CutSet, CutSet]:
-    return spoken_cuts(60)[0], spoken_cuts(16, seed=1)[0]
+    return spoken_cuts(160)[0], spoken_cuts(60, seed=1)[0]
 
 
 def train(name: str, cuts, folder, config: RecipeConfig = CONFIG) -> dict:
@@ -116,29 +117,37 @@ def test_what_was_trained_is_read(cuts, trained):
 
 
 def test_what_was_said_is_perceived_and_where(trained):
-    test, _ = spoken_cuts(30, seed=2)
+    """To take every unit for what is written would name none of those said otherwise."""
+    test, _ = spoken_cuts(60, seed=2)
     system = load_ml_vae(setup_of("ml-vae-sub", trained[0]), test)
     found, short = system.localize(test)
     assert short == []
-    hits, errors = [], []
+    named, told_apart, right, errors = [], [], [], []
     for cut in found:
         features, true = cut.load_features(), tier(cut, "fa")
         middle = [round(100 * (item.start + item.end) / 2) for item in true]
         said = [TABLE.symbols[int(features[t, : len(TABLE)].argmax())] for t in middle]
+        errors += [abs(a.start - b.start) for a, b in zip(tier(cut, "mlvae"), true)]
         if len(set(said)) == 1:
             continue  # without its mean, a cut of one sound says nothing
         for told, perceived, symbol in zip(tier(cut, "mlvae"), tier(cut, "mlvae_perceived"), said):
-            if told.symbol not in (symbol, perceived.symbol):
-                hits.append(perceived.symbol == symbol)
-        errors += [abs(a.start - b.start) for a, b in zip(tier(cut, "mlvae"), true)]
-    assert len(hits) > 8
-    assert sum(hits) / len(hits) > 0.9
-    assert sum(error < 0.011 for error in errors) / len(errors) > 0.9
+            if told.symbol == symbol:
+                right.append(perceived.symbol == symbol)
+            else:
+                named.append(perceived.symbol == symbol)
+                if perceived.symbol != told.symbol:
+                    told_apart.append(named[-1])
+    assert len(named) > 20
+    # Over four seeds 0.48 to 1; of those that are told apart 0.97 to 1, where a guess is 0.33.
+    assert np.mean(named) > 0.4
+    assert np.mean(told_apart) > 0.9
+    assert np.mean(right) > 0.95
+    assert np.mean(np.array(errors) < 0.011) > 0.9
 
 
 def test_edges_are_those_that_the_configuration_names(trained):
     """With the same weights: of the path, or of the aligner; nothing else differs."""
-    test, _ = spoken_cuts(6, seed=2)
+    test, _ = spoken_cuts(20, seed=2)
     starts, scores = {}, {}
     for edges in ("path", "aligner"):
         config = with_settings("ml-vae-sub", replace(SUB, boundaries=edges))
@@ -152,7 +161,7 @@ def test_edges_are_those_that_the_configuration_names(trained):
             [round(100 * start) for start in starts[edges]]
         )
     assert scores["path"] == scores["aligner"]
-    assert starts["aligner"] == pytest.approx(starts["path"], abs=0.03)
+    assert np.mean(np.abs(np.subtract(starts["aligner"], starts["path"]))) < 0.01  # a frame
 
 
 def test_training_again_gives_the_same_and_does_not_repeat_the_training(
