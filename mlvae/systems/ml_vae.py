@@ -30,7 +30,14 @@ from mlvae.systems.localize import localize
 from mlvae.tiers import with_units
 from mlvae.train import Decoding, EStep, TrainConfig, Trainer, distributed
 from mlvae.train.estep import search_compiler
-from mlvae.train.loop import Passes, keep_passes, load_model, save_model, weights_digest
+from mlvae.train.loop import (
+    Passes,
+    keep_passes,
+    load_model,
+    read_metadata,
+    save_model,
+    weights_digest,
+)
 from mlvae.train.selection import choose_scale
 from mlvae.train.settings import CalibrationConfig
 
@@ -149,6 +156,9 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
         seed,
         keeper.state.passes,
     )
+    as_it_was = init is not None and training["best_iteration"] == 0
+    if as_it_was and (kept := read_metadata(init).get("decoding")):
+        decoding, losses = Decoding(**kept), {}  # what a few recordings say is less
     metadata["decoding"] = asdict(decoding)
     save_model(path, model, metadata)
     if losses:
@@ -169,7 +179,10 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
         training["training_seconds"] += found["training_seconds"]
     if settings.judged:
         aligner = load_aligner(setup, train_cuts)
-        judge = fit_judge(system, valid_cuts, aligner, settings.judge, seed)
+        if as_it_was and (setup.init / JUDGE).is_file():
+            judge = load_judge(setup.init / JUDGE, system.unit_models(aligner), setup.table)
+        else:
+            judge = fit_judge(system, valid_cuts, aligner, settings.judge, seed)
         judge.save(folder / JUDGE)
         training["judge"] = judge_report(judge, settings.judge)
         log(f"{name}: {100 * judge.rates.mean:.1f} % of held-out units mispronounced, it seems")
