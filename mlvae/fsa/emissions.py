@@ -82,6 +82,15 @@ class Emissions:
             raise ValueError(f"there is no part {begin} to {end} of {len(self.order)} utterances")
         return self.dense if end - begin == len(self.order) else self._make(begin, end)
 
+    def rows(self, position: int) -> np.ndarray:
+        """Scores of one utterance, float32 (T, num_columns), without those of final arcs; on CPU.
+
+        Args:
+            position: in ``order``.
+        """
+        begin, end = self.row_splits[position : position + 2].tolist()
+        return self.dense.scores.detach()[begin : end - 1, 1:].numpy()
+
     def _make(self, begin: int, end: int) -> k2.DenseFsaVec:
         rows = self._rows.of(begin, end)
         blocks = [(values[rows], terms[rows]) for values, terms in self._blocks]

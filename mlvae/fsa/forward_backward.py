@@ -1,4 +1,4 @@
-"""Best paths and sums over all paths, frame by frame, without a lattice.
+"""Sums over all paths, frame by frame, without a lattice.
 
 A lattice of k2 holds the arcs of all frames, and its sums are walked through state by state. What
 posteriors of units need is less: how often arcs of the graph are taken, whenever that is. The
@@ -49,7 +49,7 @@ class ForwardBackward:
         of_arc = np.repeat(np.arange(len(num_arcs)), num_arcs)
         first = np.cumsum(num_states) - num_states
         source, target = (arcs[:, side] + first[of_arc] for side in (0, 1))
-        self.score = np.ascontiguousarray(arcs[:, 3]).view(np.float32).astype(np.float64)
+        weight = np.exp(np.ascontiguousarray(arcs[:, 3]).view(np.float32).astype(np.float64))
         emits = arcs[:, 2] >= 0
         self.emitting, self.final = np.flatnonzero(emits), np.flatnonzero(~emits)
         total = int(num_states.sum())
@@ -58,7 +58,7 @@ class ForwardBackward:
         order = np.lexsort((counts[1], counts[0]))
         place = np.empty(total, dtype=np.int64)
         place[order] = np.arange(total)
-        self.source, self.target = place[source], place[target]
+        self.source, self.target, self.weight = place[source], place[target], weight
         self.of_arc, self.label = of_arc, arcs[:, 2]
         self.start = place[first]
         #: The acceptor of each state, and states by acceptor.
@@ -67,61 +67,6 @@ class ForwardBackward:
         some = self.emitting
         self.into = _Sums(self.target[some], counts[0][order])
         self.out = _Sums(self.source[some], counts[1][order])
-
-    def best_paths(self, scores: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """The best path of each acceptor; among equal scores a later arc is preferred, as in k2.
-
-        Args:
-            scores: as in :meth:`occupancies`.
-
-        Returns:
-            int64, the arcs of paths, one path after another, each with its final arc last; and bool
-            (B,), which acceptors have a path. One whose paths all have a score of -inf has none.
-        """
-        lengths = np.array([len(one) for one in scores])
-        table, column = self._table(scores, -np.inf)
-        into = self.emitting[self.into.order]
-        columns, score, source = column[into], self.score[into], self.source[into]
-        value, emitted = np.empty((2, len(into)))
-        best = np.full((len(table) + 1, len(self.of_state)), -np.inf)
-        best[0, self.start] = 0.0
-        here = np.empty(len(self.of_state))
-        choose = self.into.adder(value, here, np.maximum)
-        for time, emissions in enumerate(table):
-            best[time].take(source, out=value, mode="wrap")
-            emissions.take(columns, out=emitted, mode="wrap")
-            emitted += score
-            value += emitted
-            choose()
-            best[time + 1] = here
-        # From the end back: of the arcs into a state, one that gives its score.
-        found = np.zeros(len(lengths), dtype=bool)
-        taken = np.full((len(table) + 1, len(lengths)), -1)
-        state = np.zeros(len(lengths), dtype=np.int64)
-        finals = self.final
-        if len(finals):
-            of_final = self.of_arc[finals]
-            ends = best[lengths[of_final], self.source[finals]] + self.score[finals]
-            owners, begins = np.unique(of_final, return_index=True)
-            last = _last_best(ends, begins)
-            whole = ends[last] > -np.inf
-            owners, last = owners[whole], finals[last[whole]]
-            found[owners] = True
-            taken[lengths[owners], owners], state[owners] = last, self.source[last]
-        arcs = self.emitting[np.argsort(self.target[self.emitting], kind="stable")]
-        count = np.bincount(self.target[arcs], minlength=len(self.of_state))
-        begin = np.cumsum(count) - count
-        for time in range(len(table) - 1, -1, -1):
-            some = np.flatnonzero(found & (lengths > time))
-            states = state[some]
-            sizes = count[states]
-            ends = np.cumsum(sizes)
-            first = ends - sizes
-            mine = arcs[np.arange(sizes.sum()) + np.repeat(begin[states] - first, sizes)]
-            sums = table[time][column[mine]] + self.score[mine]
-            mine = mine[_last_best(sums + best[time][self.source[mine]], first)]
-            taken[time, some], state[some] = mine, self.source[mine]
-        return taken.T[taken.T >= 0], found
 
     def occupancies(
         self, scores: Sequence[np.ndarray], chosen: np.ndarray
@@ -144,8 +89,7 @@ class ForwardBackward:
         self, scores: Sequence[np.ndarray], chosen: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         lengths = np.array([len(one) for one in scores])
-        table, column = self._table(scores, 0.0)
-        self.weight = np.exp(self.score)
+        table, column = self._table(scores)
         forward, total, known = self._forward(table, column, lengths)
         found = np.zeros(len(self.weight))
         divisor = np.where(total > 0, total, 1.0)
@@ -188,26 +132,20 @@ class ForwardBackward:
         found[~known[self.of_arc]] = 0.0
         return found, known
 
-    def _table(self, scores: Sequence[np.ndarray], behind: float) -> tuple[np.ndarray, np.ndarray]:
-        """Emissions by frame, (T, W), and the column of each arc's.
+    def _table(self, scores: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Emission probabilities by frame, (T, W), at most 1; and the column of each arc's.
 
-        Each acceptor has the columns that its labels name, and ``behind`` after its last frame:
-        scores, where that is -inf, and else probabilities, of which the largest of a frame is 1.
+        Each acceptor has the columns that its labels name, and 0 behind its last frame.
         """
         width = max(one.shape[1] for one in scores)
         key = self.of_arc * width + np.maximum(self.label, 0)
-        named = np.zeros(len(scores) * width, dtype=bool)
-        named[key] = True
-        used, column = np.flatnonzero(named), (np.cumsum(named) - 1)[key]
+        used, column = np.unique(key, return_inverse=True)
         bounds = np.searchsorted(used, np.arange(len(scores) + 1) * width)
-        table = np.full((max(map(len, scores)), len(used)), behind)
+        table = np.zeros((max(map(len, scores)), len(used)))
         for index, (begin, end) in enumerate(zip(bounds[:-1], bounds[1:])):
-            own, into = scores[index][:, used[begin:end] - index * width], table[:, begin:end]
-            if behind == 0.0:
-                own = own.astype(np.float64)
-                most = own.max(axis=1, keepdims=True, initial=-np.inf)
-                own = np.exp(own - np.where(most > -np.inf, most, 0.0))
-            into[: len(own)] = own
+            own = scores[index][:, used[begin:end] - index * width].astype(np.float64)
+            most = own.max(axis=1, keepdims=True, initial=-np.inf)
+            np.exp(own - np.where(most > -np.inf, most, 0.0), out=table[: len(own), begin:end])
         self._owner = used // width
         return table, column
 
@@ -280,41 +218,29 @@ class _Sums:
         self.order = np.concatenate(order) if order else by_state
         self._without = count == 0
 
-    def adder(
-        self, values: np.ndarray, sums: np.ndarray, add: np.ufunc = np.add
-    ) -> Callable[[], None]:
-        """What puts into sums (S,) those of the values (n,), which are in ``order``, by state.
-
-        With np.maximum it is the largest value of each; none is -inf.
-        """
+    def adder(self, values: np.ndarray, sums: np.ndarray) -> Callable[[], None]:
+        """What puts into sums (S,) those of the values (n,), which are in ``order``, by state."""
         calls: list[Callable[[], None]] = []
         for states, arcs, rows, many in self._parts:
             mine, into = values[arcs], sums[states]
             if many is not None:
-                calls.append(functools.partial(add.reduceat, mine, many, out=into))
+                calls.append(functools.partial(np.add.reduceat, mine, many, out=into))
                 continue
             first, *others = mine.reshape(rows, -1)
             before = first if others else None
-            for other in others:  # takes half as long as add.reduce
-                calls.append(functools.partial(add, before, other, into))
+            for other in others:  # takes half as long as np.add.reduce
+                calls.append(functools.partial(np.add, before, other, into))
                 before = into
             if before is None:
                 calls.append(functools.partial(np.copyto, into, first))
-        empty, nothing = np.flatnonzero(self._without), 0.0 if add is np.add else -np.inf
+        empty = np.flatnonzero(self._without)
 
         def add_up() -> None:
             for call in calls:
                 call()
-            sums[empty] = nothing
+            sums[empty] = 0.0
 
         return add_up
-
-
-def _last_best(values: np.ndarray, begins: np.ndarray) -> np.ndarray:
-    """Place of the largest value of each stretch, the last one among equals, int64."""
-    sizes = np.diff(begins, append=len(values))
-    best = np.repeat(np.maximum.reduceat(values, begins), sizes)
-    return np.maximum.reduceat(np.where(values == best, np.arange(len(values)), -1), begins)
 
 
 def _runs(values: np.ndarray) -> Iterator[tuple[int, int]]:

@@ -16,16 +16,22 @@ import torch
 
 from .checks import checked_beam, checked_bool, checked_integers, listed, shown
 from .emissions import Emissions
+from .forward_backward import ForwardBackward
+from .k2_private import index_arcs
 from .layout import DELETED_ATTRIBUTES
 from .search import (
     POSTERIOR_BEAM,
     arc_row_splits,
-    by_frames,
     lattices,
     long_enough,
+    num_arcs_and_states,
     prepared,
     slot_tables,
+    stretches,
 )
+
+#: What sums are made of at once, in states x (frames + 1), of 8 bytes each.
+TOGETHER = 2_000_000
 
 
 @dataclass
@@ -229,11 +235,14 @@ def _taken(
     results = [TakenArcs(none, none.double())] * len(emissions.order)
     order = emissions.order.tolist()
     beyond: list[int] = []
-    positions = long_enough(emissions, short)
-    for some, graph_arc, algorithm, scores in by_frames(bare, emissions, positions):
+    for some in stretches(bare, emissions, long_enough(emissions, short), TOGETHER):
+        arcs, which = index_arcs(bare.arcs, torch.tensor(some, dtype=torch.int32))
+        graph_arc = bare.graph_arc[which.long()].long()
         chosen = _enters_or_deletes(graphs, graph_arc)
+        num_arcs, num_states = (sizes[some] for sizes in num_arcs_and_states(bare))
+        algorithm = ForwardBackward(arcs.values().numpy(), num_arcs, num_states)
+        scores = [emissions.rows(position) for position in some]
         found, known = algorithm.occupancies(scores, chosen.numpy())
-        num_arcs = np.bincount(algorithm.of_arc, minlength=len(some))
         posterior, ends = torch.from_numpy(found), np.cumsum(num_arcs).tolist()
         for position, begin, end in zip(some, [0, *ends], ends):
             mine = chosen[begin:end].nonzero().flatten() + begin

@@ -1,10 +1,8 @@
-"""The search: best paths and total scores of acceptors over emissions.
+"""The search: best paths and total scores of acceptors over emissions, by k2 intersection.
 
-On CPU best paths are searched frame by frame over the arcs of the acceptors (see
-:mod:`.forward_backward`), which takes a fifth of the time of k2's intersection there and is exact.
-On other devices k2 searches. With a narrow beam most lattices of its intersection hold nothing but
-the best path: they are read as they are. k2's shortest path is only asked where there is a choice.
-Lattices with all paths of weight (:func:`lattices`) are for :mod:`.posteriors` and total scores.
+With a narrow beam most lattices of k2's intersection hold nothing but the best path: they are read
+as they are (:func:`best_path`). k2's shortest path is only asked where there is a choice. Lattices
+with all paths of weight (:func:`lattices`) are for :mod:`.posteriors` and total scores.
 
 A recording may be too long for that, as an exact search takes time and memory for each arc in each
 frame. The pruned one (:func:`pruned_path`) keeps in each frame what is within a beam of the best
@@ -36,7 +34,6 @@ from .checks import (
     shown,
 )
 from .emissions import Emissions
-from .forward_backward import ForwardBackward
 from .k2_private import RaggedArc, index_arcs, intersect_dense, ragged_arcs
 from .layout import ARC_ATTRIBUTES, DELETED_ATTRIBUTES
 from .spans import PathArcs, UnitSpan, spans_of_paths
@@ -53,10 +50,6 @@ MAX_NUMBERED = 100_000_000
 #: What is searched at once on CPU, in states x (frames + 1). k2 walks through all of its scores, 8
 #: bytes each, forwards and backwards, which is faster where they stay in the cache of the core.
 PART_SIZE = 250_000
-#: Kinds of devices on which best paths are searched frame by frame, in numpy; on others by k2.
-BY_FRAMES = ("cpu",)
-#: What is searched frame by frame at once, in states x (frames + 1), of 8 bytes each.
-TOGETHER = 2_000_000
 #: Most that a part may be larger for k2, to which all are as long as the longest.
 MAX_PADDING = 4
 #: How many times the rounding error of a path a beam must be, so that no path is lost to it: k2
@@ -77,10 +70,10 @@ GAIN = 1.0
 def best_path(graphs: k2.Fsa, emissions: Emissions) -> list[list[UnitSpan]]:
     """Best segmentation and correctness of each utterance: the hard E-step, argmax of Eq. map1.
 
-    Exact. On CPU no path is pruned, and scores are added up in double precision; on other devices
-    k2 prunes by forward-backward scores with a narrow beam, retried wider where rounding empties a
-    lattice, or where the rounding error of a path is not clear of the beam. Where two paths have
-    the same score and segments, the one that says "correct" wins.
+    Exact: the search is by forward-backward pruning with a narrow beam, retried wider where
+    rounding empties a lattice, or where the rounding error of a path is not clear of the beam.
+    Where two paths have the same score and segments, the one that says
+    "correct" wins.
 
     Args:
         graphs: FsaVec of ``MlFsaCompiler.compile``, in the caller's order, on any device.
@@ -506,8 +499,8 @@ class Lattice:
 def best_paths(bare: k2.Fsa, emissions: Emissions, short: Set[int]) -> tuple[list[int], Paths]:
     """Positions in the order of the emissions, and their best paths; nothing for those without.
 
-    k2 searches with a narrow beam, and again with wider ones what came out empty or in pieces, or
-    where the beam is not clear of rounding error. On CPU, see :func:`by_frames`.
+    Searches with a narrow beam, and again with wider ones what came out empty or in pieces, or
+    where the beam is not clear of rounding error.
 
     Args:
         bare: those of :func:`prepared`.
@@ -515,8 +508,6 @@ def best_paths(bare: k2.Fsa, emissions: Emissions, short: Set[int]) -> tuple[lis
         short: which are left out, those of :func:`short_ones`.
     """
     missing = long_enough(emissions, short)
-    if bare.device.type in BY_FRAMES:
-        return _without_lattice(bare, emissions, missing)
     length = emissions.num_frames[emissions.order] + 1
     positions: list[int] = []
     paths: list[Paths] = []
@@ -534,56 +525,6 @@ def best_paths(bare: k2.Fsa, emissions: Emissions, short: Set[int]) -> tuple[lis
         paths.append(found)
         missing = sorted(set(missing) - set(some))
     return positions, joined(paths)
-
-
-def by_frames(
-    bare: k2.Fsa, emissions: Emissions, positions: list[int]
-) -> Iterator[tuple[list[int], torch.Tensor, ForwardBackward, list[np.ndarray]]]:
-    """What is searched frame by frame, on CPU.
-
-    Yields:
-        Positions; int64, the arcs of the graphs behind those of the search; the search; and scores
-        of columns by frame of each position.
-    """
-    splits = emissions.row_splits.tolist()
-    num_arcs, num_states = num_arcs_and_states(bare)
-    for some in stretches(bare, emissions, positions, TOGETHER):
-        arcs, which = index_arcs(bare.arcs, torch.tensor(some, dtype=torch.int32))
-        algorithm = ForwardBackward(arcs.values().numpy(), num_arcs[some], num_states[some])
-        begin = some[0]
-        rows = emissions.part(begin, some[-1] + 1).scores.detach().numpy()
-        scores = [
-            rows[splits[position] - splits[begin] : splits[position + 1] - splits[begin] - 1, 1:]
-            for position in some
-        ]
-        yield some, bare.graph_arc[which.long()].long(), algorithm, scores
-
-
-def _without_lattice(
-    bare: k2.Fsa, emissions: Emissions, positions: list[int]
-) -> tuple[list[int], Paths]:
-    """:func:`best_paths` on CPU."""
-    found: list[int] = []
-    paths: list[Paths] = []
-    for some, graph_arc, algorithm, scores in by_frames(bare, emissions, positions):
-        arcs, known = algorithm.best_paths(scores)
-        mine = [place for place, is_known in enumerate(known.tolist()) if is_known]
-        lengths = [len(scores[place]) for place in mine]
-        label = algorithm.label[arcs]
-        row = np.repeat(np.arange(len(mine)), [length + 1 for length in lengths])
-        score = algorithm.score[arcs].astype(np.float32)
-        emitting = label >= 0
-        if mine:
-            first = np.cumsum([0, *lengths])
-            frame = np.arange(emitting.sum()) - first[row[emitting]]
-            starts = np.cumsum([0, *map(len, scores)])[mine]
-            every = np.concatenate(scores)
-            score[emitting] += every[starts[row[emitting]] + frame, label[emitting]]
-        found += [some[place] for place in mine]
-        sizes = torch.tensor(lengths, dtype=torch.int64) + 1
-        columns = (torch.from_numpy(values) for values in (label, score))
-        paths.append(Paths(sizes, *columns, graph_arc[torch.from_numpy(arcs)]))
-    return found, joined(paths)
 
 
 def _within_beam(

@@ -39,39 +39,7 @@ def searches(monkeypatch) -> list[tuple[list[int], float]]:
         return searched(bare, emissions, positions, beam)
 
     monkeypatch.setattr(search, "searched", watched)
-    monkeypatch.setattr(search, "BY_FRAMES", ())
     return found
-
-
-@pytest.mark.parametrize("alternatives", [False, True], ids=["units", "words"])
-@pytest.mark.parametrize("topology", ["single", "ml", "substitution"])
-@pytest.mark.parametrize("detours", [False, True], ids=["", "detours"])
-def test_frame_by_frame_and_by_k2_are_the_same(topology, alternatives, detours, monkeypatch):
-    case = random_case(
-        3,
-        topology,
-        2,
-        silence=True,
-        alternatives=alternatives,
-        batch=9,
-        max_frames=30,
-        inputs="everything",
-        deletions=detours,
-        insertions=detours,
-    )
-    graphs, emissions = case.graphs(), case.emissions()
-    scores = graphs.scores.clone()
-    scores[: search.arc_row_splits(graphs)[1]] = -torch.inf  # one has no path
-    graphs.scores = scores
-    found = best_path(graphs, emissions)
-    monkeypatch.setattr(search, "BY_FRAMES", ())
-    expected = best_path(graphs, emissions)
-    assert found[0] == expected[0] == []
-    assert sum(map(bool, found)) > 4
-    for one, other in zip(found, expected):
-        assert [span._replace(score=0) for span in one] == [s._replace(score=0) for s in other]
-        scores = [span.score for span in other]
-        assert [span.score for span in one] == pytest.approx(scores, abs=1e-4)
 
 
 @pytest.mark.parametrize("topology", ["single", "ml", "substitution"])
@@ -90,7 +58,7 @@ def test_parts_and_all_at_once_give_the_same(topology, inputs, detours, monkeypa
         with monkeypatch.context() as patch:
             found = searches(patch)
             answers.append((best_path(graphs, case.emissions()), len(found)))
-            columns = best_columns(graphs, case.emissions())
+        columns = best_columns(graphs, case.emissions())
         answers[-1] += (columns.tolist(),)
     spans, numbers, columns = zip(*answers)
     assert spans[0] == spans[1] == spans[2]
@@ -127,7 +95,6 @@ def test_only_what_came_out_empty_is_searched_again(monkeypatch):
     case.num_frames[:] = torch.tensor([12, 12, 11, 10, 9, 8, 7])
     case.utterances[:] = [[0, 1]] * 7
     graphs = case.graphs()
-    monkeypatch.setattr(search, "BY_FRAMES", ())
     expected = best_path(graphs, case.emissions())
     monkeypatch.setattr(search, "PART_SIZE", 1)
     searched = search.searched
