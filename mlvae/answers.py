@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 from lhotse import MonoCut
 from lhotse.supervision import AlignmentItem
 
@@ -17,6 +18,8 @@ from mlvae.tiers import has_tier, tier, units_of_words, word_spans
 
 #: The manifest of answers: in what `mlvae localize` writes, and in a system's folder of stage 5.
 MANIFESTS = ("cuts.jsonl.gz", "cuts_test.jsonl.gz")
+#: Tiers that an answer has at least.
+TIERS = ("mlvae", "mlvae_perceived")
 #: Stages whose skipped utterances have no answer.
 STAGES = ("localize", "3 align", "5 localize")
 
@@ -149,7 +152,12 @@ def answer_of(cut: MonoCut) -> Answer:
 
 
 def _scores(cut: MonoCut, name: str, count: int) -> list[float | None]:
-    return [item.score for item in tier(cut, name)] if has_tier(cut, name) else [None] * count
+    if not has_tier(cut, name):
+        return [None] * count
+    items = tier(cut, name)
+    if len(items) != count:
+        raise ValueError(f"tier {name} has {len(items)} items in the place of {count}")
+    return [item.score for item in items]
 
 
 def _words(cut: MonoCut, units: Sequence[Unit], word_of: Sequence[int]) -> list[Word]:
@@ -202,21 +210,64 @@ def read_answers(folder: Path, skip: Callable[[str, str, str], None]) -> Iterato
         ValueError: there is no manifest, or it is damaged; names file and line.
     """
     path = answers_path(folder)
+    seen: set[str] = set()
     for number, content in manifest_lines(path):
         place = place_of(path, number)
         try:
-            cut = cut_of_line(content, place, allow_commands=True)  # runs none
-            if "loop_gain" not in (cut.custom or {}):
+            answer = answer_of_line(content, place)
+            if answer.loop_gain is None or answer.score_per_frame is None:
                 raise ValueError("no loop_gain, as stage 3 writes it: run the stages from 3 on")
-            answer = answer_of(cut)
-            p = [u.p_mispronounced for u in answer.units if u.p_mispronounced is not None]
-            if not np.isfinite([answer.score_per_frame, answer.loop_gain, *p]).all():
-                raise ValueError("P(mispronounced), score_per_frame or loop_gain is no number")
-            yield answer
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            reason = " ".join(str(error.args[0] if error.args else error).split())
-            reason = reason.removeprefix(f"{place}: ").removeprefix(f"{shown_id(content)}: ")
-            skip(shown_id(content), reason, place)
+            if answer.id in seen:
+                raise ValueError("another line has this id, too")
+        except ValueError as error:
+            skip(shown_id(content), str(error), place)
+            continue
+        seen.add(answer.id)
+        yield answer
+
+
+def answer_of_line(content: Mapping[str, Any], place: str) -> Answer:
+    """The answer that a line of a manifest has; no command is run and no audio read.
+
+    Args:
+        content: of the line.
+        place: of the line, for messages.
+
+    Raises:
+        ValueError: it has none, or a damaged one; says why, without id and place.
+    """
+    try:
+        return _checked(cut_of_line(content, place, allow_commands=True))
+    except Exception as error:  # of a damaged line anything
+        reason = error.args[0] if isinstance(error, KeyError) and error.args else error
+        reason = " ".join(str(reason).split()).removeprefix(f"{place}: ")
+        raise ValueError(reason.removeprefix(f"{shown_id(content)}: ")) from error
+
+
+def _checked(cut: Any) -> Answer:
+    if not isinstance(cut, MonoCut) or len(cut.supervisions) != 1:
+        raise ValueError("a cut of one channel with one supervision is expected")
+    tiers = cut.supervisions[0].alignment or {}
+    if missing := [name for name in TIERS if name not in tiers]:
+        raise ValueError(f"no answer: no tier {' and '.join(missing)}")
+    if not tiers[TIERS[0]]:
+        raise ValueError("no answer: no units")
+    _scores(cut, TIERS[1], len(tiers[TIERS[0]]))  # as many perceived ones
+    answer = answer_of(cut)
+    numbers = [answer.score_per_frame, answer.loop_gain, answer.duration]
+    chances = [unit.p_deleted for unit in answer.units]
+    for item in (*answer.units, *answer.words):
+        numbers += [item.start, item.end]
+        chances.append(item.p_mispronounced)
+    if not all(_is_number(number) for number in (*numbers, *chances)):
+        raise ValueError("a time, P, score_per_frame or loop_gain of its answer is no number")
+    if not all(p is None or 0 <= p <= 1 for p in chances):
+        raise ValueError("a P of its answer is outside 0 to 1")
+    return answer
+
+
+def _is_number(value: object) -> bool:
+    return value is None or (isinstance(value, (int, float)) and math.isfinite(value))
 
 
 def read_skipped(folder: Path) -> Iterator[tuple[str, str]]:

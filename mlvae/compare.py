@@ -198,21 +198,21 @@ class Table:
         lines = decode_text(path.read_bytes()).lstrip("\ufeff").split("\n")
         delimiter = max(",;\t", key=lines[0].count)
         reader = csv.DictReader(io.StringIO("\n".join(lines)), delimiter=delimiter)
-        reader.fieldnames = [name.strip().lower() for name in reader.fieldnames or ()]
-        columns = set(reader.fieldnames)
-        if not {"utterance", "verdict"} <= columns or not {"index", "start"} & columns:
-            raise ValueError(
-                f"{path} has the columns {', '.join(reader.fieldnames) or 'none'}: utterance, "
-                "verdict, and index or start are needed"
-            )
         try:
+            reader.fieldnames = [name.strip().lower() for name in reader.fieldnames or ()]
+            columns = set(reader.fieldnames)
+            if not {"utterance", "verdict"} <= columns or not {"index", "start"} & columns:
+                raise ValueError(
+                    f"{path} has the columns {_short(reader.fieldnames) if columns else 'none'}: "
+                    "utterance, verdict, and index or start are needed"
+                )
             for row in reader:
                 cells = {name: (row.get(name) or "").strip() for name in columns}
                 if cells["verdict"]:
                     rows = self._rows.setdefault(cells["utterance"], [])
                     rows.append((reader.line_num, cells))
         except csv.Error as error:
-            raise ValueError(f"{path}, line {reader.line_num}: {error}") from error
+            raise ValueError(f"{path}, line {reader.line_num + 1}: {error}") from error
 
     def _skip(self, line: int, reason: object) -> None:
         self.skipped[f"{self.path}, line {line}"] = str(reason)
@@ -341,7 +341,8 @@ def compare(folder: Path, corrected: Path, out: Path | None = None) -> int:
     Args:
         folder: what `mlvae localize` has written, or the folder of a system after stage 5.
         corrected: a folder of TextGrids, see :class:`TextGrids`, or a :class:`Table`.
-        out: CSV file with all differences, see docs/formats.md; None: the first are printed.
+        out: CSV file with all differences, see docs/formats.md, which is left as it is where no
+            correction can be used; None: the first are printed.
 
     Returns:
         The exit status: 0, 1 where some corrections could not be used, 2 where none could.
@@ -368,7 +369,7 @@ def compare(folder: Path, corrected: Path, out: Path | None = None) -> int:
     corrections.finish()
     for place, reason in corrections.skipped.items():
         log(f"{COMMAND}: skipped {place}: {reason}")
-    if out is not None:
+    if out is not None and corrections.num_done:
         with (
             atomic_path(out, record) as temporary,
             temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,

@@ -127,8 +127,8 @@ def test_what_has_no_answer_is_a_row_all_the_same(tmp_path, capsys):
     ]
     assert rows[0]["reason"] == "no answer: too short for its units"
     said = capsys.readouterr().out
-    assert "u00" in said and "no tier 'mlvae'" in said and "run the stages from 3 on" in said
-    assert "loop_gain is no number" in said
+    assert "u00" in said and "no tier mlvae" in said and "run the stages from 3 on" in said
+    assert "loop_gain of its answer is no number" in said
     assert "7 in = 2 done + 5 without an answer" in said
 
 

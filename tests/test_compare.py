@@ -185,3 +185,16 @@ def test_columns_are_documented_and_nothing_of_others_is_replaced(answers, grids
     table.write_text("utterance,verdict\nann-1,right\n")
     assert main(["compare", str(answers), str(table)]) == 2
     assert "index or start are needed" in capsys.readouterr().err
+    table.write_bytes(b"utterance,index,verdict\0\n")
+    assert main(["compare", str(answers), str(table)]) == 2
+    assert f"{table}, line 1: line contains NUL" in capsys.readouterr().err
+
+
+def test_an_earlier_table_stays_where_no_correction_can_be_used(answers, grids, tmp_path):
+    out, empty = tmp_path / "out.csv", tmp_path / "empty"
+    empty.mkdir()
+    corrected(grids / "ann-1.TextGrid", "perceived", ('"c"', '"-"'))
+    assert main(["compare", str(answers), str(grids), str(out)]) == 0
+    before = out.read_bytes()
+    assert main(["compare", str(answers), str(empty), str(out)]) == 2
+    assert out.read_bytes() == before

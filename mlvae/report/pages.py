@@ -204,6 +204,7 @@ class _Pages:
             log(f"report: pages without sound: {self.silent[0]}{more}")
         text = self.templates.get_template(INDEX).render(
             about=self.about,
+            letters=LETTERS,
             calibration=CALIBRATION if self.about.calibration is not None else None,
             num_utterances=len(self.rows),
             seconds=self.seconds,
@@ -260,7 +261,7 @@ class _Pages:
         text = first.text if first.text is not None else " ".join(u.symbol for u in first.units)
         return [
             *(number, first.id, first.speaker or "", round(first.duration, 2)),
-            *(None if fit is None else round(fit, 2), text[: LETTERS + 1]),
+            *(None if fit is None else round(fit, 2), text[:LETTERS]),
             _num_wrong(first, shown.reference),
             found,
         ]

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from lhotse import MonoCut
 
-from mlvae.answers import Answer, answer_of
-from mlvae.data.dataset import cut_of_line
+from mlvae.answers import TIERS, Answer, answer_of_line
 from mlvae.data.manifests import manifest_lines, place_of, shown_id
 from mlvae.made import InTheWayError, Record, replaced_folder
 from mlvae.report.pages import (
@@ -42,7 +39,6 @@ from mlvae.systems.judge import JUDGE
 
 STAGE = "report"
 ANSWERS = "cuts.jsonl.gz"
-TIERS = ("mlvae", "mlvae_perceived")
 RESULTS, RELIABILITY = "results.json", "reliability.png"
 #: Metrics of ``results.json`` that are shown, and their headings.
 METRICS = {
@@ -272,33 +268,9 @@ def _answers(path: Path, done: StageReport) -> Iterator[tuple[str, Answer | _Unu
             continue
         seen.add(name)
         try:
-            # Commands for audio are named, and none is run.
-            yield name, _checked(cut_of_line(content, place, allow_commands=True))
-        except Exception as error:  # of a damaged line anything; the others go on
-            reason = " ".join(str(error).split()).removeprefix(f"{place}: ")
-            yield name, _Unusable(place, reason.removeprefix(f"{shown_id(content)}: "))
-
-
-def _checked(cut: Any) -> Answer:
-    """The answer of a cut.
-
-    Raises:
-        ValueError: it has none.
-    """
-    if not isinstance(cut, MonoCut) or len(cut.supervisions) != 1:
-        raise ValueError("a cut of one channel with one supervision is expected")
-    missing = [name for name in TIERS if name not in (cut.supervisions[0].alignment or {})]
-    if missing:
-        raise ValueError(f"no answer: no tier {' and '.join(missing)}")
-    answer = answer_of(cut)
-    if not answer.units:
-        raise ValueError("no answer: no units")
-    numbers = [answer.score_per_frame, answer.loop_gain, answer.duration]
-    for item in (*answer.units, *answer.words):
-        numbers += [item.start, item.end, item.p_mispronounced]
-    if not all(number is None or math.isfinite(number) for number in numbers):
-        raise ValueError("a time, P or score of its answer is no number")
-    return answer
+            yield name, answer_of_line(content, place)
+        except ValueError as error:  # the others go on
+            yield name, _Unusable(place, str(error))
 
 
 class _References:

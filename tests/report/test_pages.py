@@ -122,6 +122,7 @@ def test_search_finds_texts_speakers_and_what_was_said(page):
         ("bob", ["utt-30"]),
         ("dh>d", ["utt-00", "utt-01"]),
         ("t>∅", ["utt-00", "utt-01"]),
+        ("t>-", ["utt-00", "utt-01"]),
         ("nowhere", []),
     ):
         search.clear()

@@ -156,9 +156,10 @@ function startIndex(data) {
   const haystacks = data.rows.map((row) => [row[1], row[2], row[5]].join(" ").toLowerCase());
   const filter = () => {
     const wanted = search.value.trim().toLowerCase();
-    const pairs = new Set(data.pairs.flatMap((_, i) => (pairText(i).toLowerCase() === wanted ? [i] : [])));
+    const pair = wanted.replace(/>-$/, ">∅"); // as people type it
+    const pairs = new Set(data.pairs.flatMap((_, i) => (pairText(i).toLowerCase() === pair ? [i] : [])));
     const rows = data.rows.filter((row, i) => !wanted || haystacks[i].includes(wanted) ||
-      (pairs.size && found(row) && found(row)[3].some((pair) => pairs.has(pair))));
+      (pairs.size && found(row) && found(row)[3].some((index) => pairs.has(index))));
     const all = data.rows.length.toLocaleString("en");
     home.querySelector(".count").textContent =
       wanted ? `${rows.length.toLocaleString("en")} of ${all} utterances` : `${all} utterances`;
@@ -290,6 +291,7 @@ function startUtterance(data) {
   const at = (milliseconds) => `${100 * milliseconds / data.duration}%`;
   let end = null; // of what is played, seconds of the audio; null: all
   let zoom = 1;
+  let frame = 0; // of the animation that follows the sound
 
   // Sound
 
@@ -307,6 +309,7 @@ function startUtterance(data) {
   audio.onerror = () => silent("the browser cannot play the file beside this page, or it is not there");
   const cursor = element("div", { className: "cursor" });
   const follow = () => {
+    cancelAnimationFrame(frame); // one at a time, however many events there are
     const now = audio.currentTime;
     if (!audio.paused && now >= (end === null ? last : end)) audio.pause();
     const place = Math.min(Math.max(1000 * (now - offset), 0), data.duration);
@@ -315,7 +318,7 @@ function startUtterance(data) {
     if (!audio.paused) {
       const x = inner.offsetWidth * place / data.duration;
       if (x < box.scrollLeft || x > box.scrollLeft + box.clientWidth) box.scrollLeft = x - box.clientWidth / 8;
-      requestAnimationFrame(follow);
+      frame = requestAnimationFrame(follow);
     }
   };
   const showState = () => { play.textContent = audio.paused ? "▶ Play" : "■ Stop"; follow(); };
