@@ -74,11 +74,9 @@ def test_a_path_beyond_double_precision_is_left_to_the_lattice(monkeypatch):
 
 
 def test_paths_that_are_all_beyond_double_precision_are_left_to_the_lattice():
-    """What is said comes in the wrong order, and the model is all but sure of it."""
+    """The only path says in each frame what the model is all but sure is not said."""
     compiler = MlFsaCompiler(2, "single")
-    log_posteriors = torch.empty(1, 12, 2)
-    log_posteriors[:, :6] = torch.tensor([-400.0, 0.0])
-    log_posteriors[:, 6:] = torch.tensor([0.0, -400.0])
-    emissions = compiler.emissions(log_posteriors, torch.tensor([12]))
-    (found,) = posteriors(compiler.compile([[0, 1]]), emissions)
-    assert found.used.tolist() == pytest.approx([1.0, 1.0])
+    log_posteriors = torch.tensor([[[-400.0, 0.0], [0.0, -400.0], [-400.0, 0.0]]])
+    emissions = compiler.emissions(log_posteriors, torch.tensor([3]))
+    (found,) = posteriors(compiler.compile([[0, 1, 0]]), emissions)
+    assert found.used.tolist() == pytest.approx([1.0, 1.0, 1.0])
