@@ -36,8 +36,11 @@ STORAGES = (
 #: Largest time, in seconds, that stored posteriors may be shorter or longer than their recording,
 #: and what comes on top of it for each second.
 SLACK, SLACK_RATE = 0.25, 0.02
-#: Seconds of the two recordings by which the frame shift of a model is measured.
-PROBES = (1.0, 3.0)
+#: Seconds of the two recordings by which the frame shift of a model is measured. In between lies a
+#: whole number of all usual shifts (10 to 80 ms), so that frames are counted exactly.
+PROBES = (1.0, 3.4)
+#: Most bins of the FBANK that a model in ONNX may want.
+MOST_BINS = 512
 
 
 class AcousticModel(Protocol):
@@ -115,7 +118,7 @@ class _OneByOne:
         frames = int(found[1][1][0] - found[0][1][0])
         if frames < 1:
             raise ValueError(f"{place}: no more frames for {PROBES[1]} s than for {PROBES[0]} s")
-        # Shifts are whole numbers of half milliseconds; counting alone is a few percent off.
+        # Shifts are whole numbers of half milliseconds; counting may be a little off.
         shift = (PROBES[1] - PROBES[0]) / frames
         self.frame_shift = round(2000 * shift) / 2000 or shift
 
@@ -314,6 +317,10 @@ class Onnx(_OneByOne):
         self.extractor = None
         if rank == 3:
             bins = inputs[0].shape[2] if isinstance(inputs[0].shape[2], int) else 80
+            if not 1 <= bins <= MOST_BINS:
+                raise ValueError(
+                    f"{path} wants features of {bins} bins, at most {MOST_BINS} are made"
+                )
             self.extractor = Fbank(FbankConfig(num_filters=bins, sampling_rate=self.sampling_rate))
         self._measure(path)
 

@@ -14,6 +14,9 @@ So times are times of the recording, whatever the frame shift of the model is.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 import torch
 import torchaudio
 from lhotse.cut import Cut
@@ -114,6 +117,15 @@ class PosteriorDataset(UnitDataset):
         """As that of all datasets."""
         if not self.keep:
             super().forget()
+
+    @contextlib.contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Within the block nothing is forgotten, so that the model reads each recording once."""
+        before, self.keep = self.keep, True
+        try:
+            yield
+        finally:
+            self.keep = before
 
     def features(self, cut: Cut) -> torch.Tensor:
         """Log-posteriors of the units and, last, of nothing, float32 (num_frames, N + 1).

@@ -80,7 +80,7 @@ class ForwardBackward:
         Returns:
             float64 (n,): the sum over frames of P(a path takes the arc), 0 for arcs that are not
             asked for; and bool (B,): which acceptors it is known of. The others have a path whose
-            probability is beyond double precision; of an acceptor without any path all is 0.
+            probability is beyond double precision, or no path at all; for them all is 0.
         """
         with np.errstate(over="ignore", invalid="ignore"):  # it is looked at in the end
             return self._occupancies(scores, chosen)
@@ -128,7 +128,7 @@ class ForwardBackward:
             np.maximum(largest, backward, out=largest)
         found[arcs[wanted]] = sums
         most = np.maximum.reduceat(largest[self.by_acceptor], self.first)
-        known &= most <= LARGEST  # not of NaN
+        known &= (total > 0) & (most <= LARGEST)  # not of NaN
         found[~known[self.of_arc]] = 0.0
         return found, known
 

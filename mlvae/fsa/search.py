@@ -398,9 +398,10 @@ def without_dead_ends(arcs: RaggedArc) -> tuple[RaggedArc, torch.Tensor]:
         Arcs, and int32, which of those before each is.
     """
     values = arcs.values()
-    alive = (values[:, 3].contiguous().view(torch.float32) > -math.inf).cpu().numpy()
-    if alive.all():
-        return arcs, torch.arange(len(alive), dtype=torch.int32, device=values.device)
+    possible = values[:, 3].contiguous().view(torch.float32) > -math.inf
+    if bool(possible.all()):
+        return arcs, torch.arange(len(possible), dtype=torch.int32, device=values.device)
+    alive = possible.cpu().numpy()
     state_splits, arc_splits = (arcs.shape().row_splits(axis).cpu().numpy() for axis in (1, 2))
     num_states = np.diff(state_splits)
     source = np.repeat(np.arange(len(arc_splits) - 1), np.diff(arc_splits))

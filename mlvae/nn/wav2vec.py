@@ -227,14 +227,7 @@ def pretrained(path: Path, num_units: int, dropout: float, layer_drop: float) ->
     Raises:
         ValueError: the file does not hold the weights of such a model; names it and the reason.
     """
-    weights = read_weights(path)
-    try:
-        model = Wav2VecCtc(architecture(weights), num_units, dropout, layer_drop)
-        model.load_weights(weights)
-    except (KeyError, ValueError, AssertionError) as error:
-        reason = f"no {error}" if isinstance(error, KeyError) else error
-        raise ValueError(f"{path} is not a model of wav2vec 2.0: {reason}") from error
-    return model
+    return _filled(path, read_weights(path), num_units, dropout, layer_drop)
 
 
 def trained(path: Path) -> Wav2VecCtc:
@@ -244,12 +237,24 @@ def trained(path: Path) -> Wav2VecCtc:
         ValueError: as :func:`pretrained`, and if the file has no output.
     """
     weights = read_weights(path, output=True)
-    if f"{_OUTPUT}weight" not in weights:
+    output = [weights.get(f"{_OUTPUT}{name}") for name in ("weight", "bias")]
+    if any(one is None for one in output):
         raise ValueError(f"{path} has no output for symbols: it was pretrained, and not fine-tuned")
+    return _filled(path, weights, len(output[0]) - 1).eval()
+
+
+def _filled(
+    path: Path,
+    weights: dict[str, torch.Tensor],
+    num_units: int,
+    dropout: float = 0.0,
+    layer_drop: float = 0.0,
+) -> Wav2VecCtc:
+    """A model of the shape of weights, with these; ValueError names the file they come from."""
     try:
-        model = Wav2VecCtc(architecture(weights), len(weights[f"{_OUTPUT}weight"]) - 1)
+        model = Wav2VecCtc(architecture(weights), num_units, dropout, layer_drop)
         model.load_weights(weights)
-    except (KeyError, ValueError, AssertionError) as error:
+    except (LookupError, ArithmeticError, ValueError, RuntimeError, AssertionError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else error
         raise ValueError(f"{path} is not a model of wav2vec 2.0: {reason}") from error
-    return model.eval()
+    return model

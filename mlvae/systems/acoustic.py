@@ -193,7 +193,8 @@ class TrainedAcoustic(TrainedMlVae):
         usable = usable_cuts(cuts, self.dataset, "acoustic")
         if not usable:
             return CutSet.from_cuts([]), list(cuts.ids)
-        found, short = super().localize(CutSet.from_cuts(usable), passes)
+        with self.dataset.keeping():
+            found, short = super().localize(CutSet.from_cuts(usable), passes)
         known = {cut.id for cut in usable}
         return found, [*(name for name in cuts.ids if name not in known), *short]
 

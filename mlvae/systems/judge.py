@@ -99,17 +99,16 @@ class Judge:
         """The acoustic model of the system itself."""
         return self.models[0]
 
-    def judge(self, cuts: Sequence[Cut], wrong: Mapping[str, torch.Tensor]) -> dict[str, Verdict]:
+    def judge(self, cuts: Sequence[Cut], measures: np.ndarray) -> dict[str, Verdict]:
         """Judge the units of cuts, those of a speaker together; where nobody is named, each alone.
 
         Args:
-            cuts: with features, canonical units and the tier ``fa``.
-            wrong: by cut id P(mispronounced or deleted) over all paths, (L,).
+            cuts: with canonical units.
+            measures: float64 (n, M) of their units, see :func:`measure`.
         """
         if not cuts:
             return {}
         sequences = sequences_of(cuts, self.table)
-        measures = measure(cuts, wrong, self.models)
         found = self.rates.correctness(sequences, self.evidence.log_ratio(measures, sequences))
         first = np.flatnonzero(sequences.first).tolist() + [len(sequences.unit)]
         verdicts = {}
@@ -170,8 +169,8 @@ def measure(
     """What is known of each unit of some cuts, higher for what fits worse.
 
     Args:
-        cuts: as in :meth:`Judge.judge`.
-        wrong: as in :meth:`Judge.judge`.
+        cuts: with features, canonical units and the tier ``fa``.
+        wrong: by cut id P(mispronounced or deleted) over all paths, (L,).
         models: whose goodness of pronunciation is asked for.
 
     Returns:

@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from lhotse import CutSet
 from lhotse.cut import Cut
@@ -38,10 +39,10 @@ from lhotse.supervision import AlignmentItem
 
 from mlvae.data.dataset import UnitDataset
 from mlvae.data.units import UnitTable, canonical_units
-from mlvae.fsa import MAX_CELLS, UnitPosteriors, UnitSpan
+from mlvae.fsa import MAX_CELLS, UnitSpan
 from mlvae.nn import MlVae
 from mlvae.systems.align import Aligner
-from mlvae.systems.judge import Judge, Verdict
+from mlvae.systems.judge import Judge, Verdict, measure
 from mlvae.tiers import (
     DELETED,
     UNIT_TIERS,
@@ -114,33 +115,20 @@ def localize(
     passes = passes or Passes()
     compiler = search_compiler(model, topology, decoding)
 
-    verdicts: dict[str, Verdict] = {}
-
-    def decide(some: Sequence[Cut], units: Mapping, log_probs: Mapping) -> dict[str, Sequence]:
-        wrong = {cut.id: _wrong(cut, units[cut.id], table)[0] for cut in some}
-        judge.estimator.known.update(log_probs)
-        found = judge.judge(some, wrong)
-        judge.estimator.known.clear()
-        verdicts.update(found)
-        return {cut.id: _decisions(cut, found[cut.id], table) for cut in some}
-
     by_id = {cut.id: cut for cut in cuts}
     search = EStep(compiler, cuts, dataset, max_frames, max_cells=max_cells)
-    gathered = Gathered({})
-    for cut_id, answer in search.answers(
-        model,
-        decoding,
-        device,
-        Wanted(posteriors=True, words=judge is None),
-        search.left(passes, gathered, "localize"),
-        None if judge is None else decide,
-    ):
-        if answer.spans:
-            found = _answer(by_id[cut_id], answer, table)
-            if judge is not None:
-                found = _with_verdict(found, verdicts.pop(cut_id))
-            gathered.value[cut_id] = found
-    answers = gathered.value
+    if judge is None:
+        gathered = Gathered({})
+        left = search.left(passes, gathered, "localize")
+        wanted = Wanted(posteriors=True, words=True)
+        for cut_id, answer in search.answers(model, decoding, device, wanted, left):
+            if answer.spans:
+                cut = by_id[cut_id]
+                units = _wrong(cut, answer, table)
+                gathered.value[cut_id] = _answer(cut, answer, *units, table)
+        answers = gathered.value
+    else:
+        answers = _judged(judge, search, model, decoding, device, passes, by_id)
     found = [cut for cut in cuts if cut.id in answers]
     sounds = {cut.id: answers[cut.id][2] for cut in found}
     found = [
@@ -162,18 +150,67 @@ def localize(
     return CutSet.from_cuts(found), [cut.id for cut in cuts if cut.id not in answers]
 
 
-def _wrong(cut: Cut, units: UnitPosteriors, table: UnitTable) -> tuple[torch.Tensor, torch.Tensor]:
-    """P(mispronounced or deleted) and P(deleted) of each canonical unit, float64 (L,)."""
+def _judged(
+    judge: Judge,
+    search: EStep,
+    model: MlVae,
+    decoding: Decoding,
+    device: torch.device,
+    passes: Passes,
+    cuts: Mapping[str, Cut],
+) -> dict[str, tuple]:
+    """Answers by cut id: all units are measured, judged together, and then searched once more."""
+    table = judge.table
+    measured = Gathered({})
+    wanted = Wanted(paths=False, posteriors=True, log_posteriors=True)
+    left = search.left(passes, measured, "localize")
+    for cut_id, answer in search.answers(model, decoding, device, wanted, left, keep=True):
+        if answer.posteriors is None or not bool((answer.posteriors.used > 0).any()):
+            continue  # it has no path
+        wrong, deleted = _wrong(cuts[cut_id], answer, table)
+        if isinstance(model, MlVae):  # the estimator says nothing else
+            judge.estimator.known[cut_id] = answer.log_posteriors
+        found = measure([cuts[cut_id]], {cut_id: wrong}, judge.models)
+        judge.estimator.known.pop(cut_id, None)
+        deletable = None if deleted is None else deleted.tolist()
+        measured.value[cut_id] = wrong.tolist(), deletable, found.tolist()
+    some = [cut for cut_id, cut in cuts.items() if cut_id in measured.value]
+    measures = [np.array(measured.value[cut.id][2]) for cut in some]
+    verdicts = judge.judge(some, np.concatenate(measures)) if some else {}
+    decided = {cut.id: _decisions(cut, verdicts[cut.id], table) for cut in some}
+    gathered = Gathered({})
+    left = search.left(passes, gathered, "localize, what was decided")
+    for cut_id, answer in search.answers(model, decoding, device, Wanted(), left, decided):
+        if answer.spans:
+            wrong, deleted, _ = measured.value[cut_id]
+            wrong, deleted = (p and torch.tensor(p, dtype=torch.float64) for p in (wrong, deleted))
+            found = _answer(cuts[cut_id], answer, wrong, deleted, table)
+            gathered.value[cut_id] = _with_verdict(found, verdicts[cut_id])
+    return gathered.value
+
+
+def _wrong(cut: Cut, answer: Answer, table: UnitTable) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """P(mispronounced or deleted) and P(deleted) of each canonical unit, float64 (L,).
+
+    The latter is None where no unit can be left out.
+    """
+    units = answer.posteriors
     wrong, deleted = units.mispronounced + units.deleted, units.deleted
     places = positions_of_slots(cut, table)
     if places is not None:
         size = len(canonical_units(cut))
         wrong, deleted = (by_position(p, places, size) for p in (wrong, deleted))
     # A sum over many paths may exceed 1 in the last digits.
-    return wrong.clamp(max=1.0), deleted.clamp(max=1.0)
+    return wrong.clamp(max=1.0), deleted.clamp(max=1.0) if answer.can_skip else None
 
 
-def _answer(cut: Cut, answer: Answer, table: UnitTable) -> tuple[dict, list[float], list | None]:
+def _answer(
+    cut: Cut,
+    answer: Answer,
+    wrong: torch.Tensor,
+    deleted: torch.Tensor | None,
+    table: UnitTable,
+) -> tuple[dict, list[float], list | None]:
     """Tiers of a cut, P(mispronounced) of its words, and the canonical unit of each sound."""
     spans, sounds = answer.spans, None
     places = positions_of_slots(cut, table)
@@ -183,8 +220,7 @@ def _answer(cut: Cut, answer: Answer, table: UnitTable) -> tuple[dict, list[floa
             cut = _with_variant(cut, spans, table)
             sounds = _units_of_sounds(spans, places)
         spans = canonical_spans(spans, places, units_of_cut)
-    wrong, deleted = _wrong(cut, answer.posteriors, table)
-    cut = _with_units(cut, spans, wrong, deleted if answer.can_skip else None, table)
+    cut = _with_units(cut, spans, wrong, deleted, table)
     tiers = {t: tier(cut, t) for t in (*UNIT_TIERS, VARIANT) if has_tier(cut, t)}
     return tiers, (wrong if answer.words is None else answer.words).tolist(), sounds
 

@@ -7,7 +7,7 @@ A cut whose search is too large for the memory is searched in stretches; see
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import NamedTuple
@@ -23,7 +23,6 @@ from mlvae.fsa import (
     MAX_CELLS,
     Emissions,
     MlFsaCompiler,
-    UnitPosteriors,
     UnitSpan,
     best_path,
     plan_batches,
@@ -63,14 +62,10 @@ SECTIONS_AT_ONCE = 8
 SOME_WORDS = 100
 
 
+#: Frames whose scores are kept for another search of the same cuts, at most.
+KEPT_FRAMES = 20_000
 #: What is decided of the slots of a cut, see :func:`mlvae.fsa.restrict`.
 Decisions = Sequence["bool | None"]
-#: Decides, of cuts that have a path, given by cut id what the acceptor says of their units and log
-#: posteriors of states (T, C) on CPU; gives decisions by cut id.
-Decide = Callable[
-    [Sequence[Cut], Mapping[str, UnitPosteriors], Mapping[str, torch.Tensor]],
-    Mapping[str, Decisions],
-]
 
 
 class SearchBatch(NamedTuple):
@@ -238,6 +233,8 @@ class EStep:
         if shared:
             self.cuts = distributed.shard(self.cuts)
         self.other_units = units
+        #: Scores by the number of a batch and its first cut; see :meth:`answers`.
+        self._kept: dict[tuple[int, str], tuple[Emissions, Posteriors]] = {}
         self.units = [graph_units(batch, dataset.table, units) for batch in self.cuts]
         self.use(compiler)
 
@@ -335,7 +332,8 @@ class EStep:
         device: torch.device,
         wanted: Wanted,
         batches: Iterable[SearchBatch] | None = None,
-        decide: Decide | None = None,
+        decided: Mapping[str, Decisions] | None = None,
+        keep: bool = False,
     ) -> Iterator[tuple[str, Answer]]:
         """Search all cuts, or those of some batches; one without a path has no spans.
 
@@ -345,8 +343,11 @@ class EStep:
             device: where to run.
             wanted: what is asked besides best paths.
             batches: those to search; None: all.
-            decide: which units are mispronounced, where that is decided by more than the acceptor
-                knows: paths are then the best ones under these decisions, where there are any.
+            decided: by cut id which units are mispronounced, where that is decided by more than
+                the acceptor knows: paths are then the best ones under these decisions, where there
+                are any.
+            keep: whether scores are kept for the next search, with the same model and decoding, as
+                far as :data:`KEPT_FRAMES` allows; what a search finds kept it takes away.
 
         Yields:
             The id of a cut, and the answer.
@@ -356,15 +357,28 @@ class EStep:
                 if batch.graphs is None:
                     for cut in batch.cuts:
                         with torch.no_grad():
-                            found = self._search_long(cut, model, decoding, device, wanted, decide)
+                            found = self._search_long(
+                                cut, model, decoding, device, wanted, (decided or {}).get(cut.id)
+                            )
                         yield cut.id, found or Answer([])
+                    continue
+                key = batch.number, batch.cuts[0].id
+                scores = self._kept.pop(key, None) or self._scores(batch, model, decoding, device)
+                emissions, found = scores
+                if keep and self._num_kept() + int(emissions.num_frames.sum()) <= KEPT_FRAMES:
+                    self._kept[key] = scores
+                if decided is None:
+                    answers = answers_of(batch.graphs, emissions, wanted)
                 else:
-                    emissions, found = self._scores(batch, model, decoding, device)
-                    if decide is None:
-                        answers = answers_of(batch.graphs, emissions, wanted)
-                    else:
-                        answers = _decided(batch, emissions, found, wanted, decide)
-                    yield from zip(emissions.names, answers)
+                    answers = _decided(batch, emissions, wanted, decided)
+                if wanted.log_posteriors:
+                    lengths = emissions.num_frames.tolist()
+                    for answer, row, length in zip(answers, found.units, lengths):
+                        answer.log_posteriors = row[:length].cpu()
+                yield from zip(emissions.names, answers)
+
+    def _num_kept(self) -> int:
+        return sum(int(emissions.num_frames.sum()) for emissions, _ in self._kept.values())
 
     def scores(
         self, model: MlVae, decoding: Decoding, device: torch.device
@@ -428,7 +442,7 @@ class EStep:
         decoding: Decoding,
         device: torch.device,
         wanted: Wanted,
-        decide: Decide | None = None,
+        decided: Decisions | None,
     ) -> Answer | None:
         """Search a cut in stretches; None where it cannot be aligned, or has no path."""
         table, others = self.dataset.table, self.other_units
@@ -439,28 +453,28 @@ class EStep:
         if times is None:
             return None
 
-        def answer(wanted: Wanted, decided: Decisions | None = None) -> Answer | None:
+        def answer(decided: Decisions | None) -> Answer | None:
             def search(stretches: Sequence[Stretch]) -> list[Answer]:
                 answers: list[Answer] = []
                 for some in groups(stretches, self.max_frames):
                     answers += self._search_some(
-                        cut, words, found, some, model, decoding, wanted, decided
+                        cut, words, found, some, model, decoding, asked, decided
                     )
                 return answers
 
             return searched(words, times, size, search, most, min(SEAM, most // 2))
 
+        asked = replace(wanted, paths=True)  # stretches are put together along their paths
         some_words = words[:SOME_WORDS]
         num_arcs = compile_words(self.compiler, [some_words]).num_arcs
         num_arcs *= _slots_of(words) / _slots_of(some_words)
         most = stretch_size(int(num_arcs * (size + 1)), size, self.max_cells, STRETCH)
-        first = answer(wanted)
-        if decide is not None and first is not None and first.spans:
-            decided = decide([cut], {cut.id: first.posteriors}, {cut.id: found.units.cpu()})
-            second = answer(Wanted(), decided[cut.id])
-            if second is not None and second.spans:
-                first.spans = second.spans
-        return first
+        whole = answer(decided)
+        if decided is not None and (whole is None or not whole.spans):
+            whole = answer(None)  # what was decided cannot be
+        if whole is not None and wanted.log_posteriors:
+            whole.log_posteriors = found.units.cpu()
+        return whole
 
     def _search_some(
         self,
@@ -543,27 +557,16 @@ class EStep:
 
 
 def _decided(
-    batch: SearchBatch,
-    emissions: Emissions,
-    found: Posteriors,
-    wanted: Wanted,
-    decide: Decide,
+    batch: SearchBatch, emissions: Emissions, wanted: Wanted, decided: Mapping[str, Decisions]
 ) -> list[Answer]:
     """Answers of a batch that is searched whole, with the best paths under decisions."""
-    answers = answers_of(batch.graphs, emissions, replace(wanted, posteriors=True, paths=False))
-    cuts, by_id, units = [], {}, {}
-    lengths = emissions.num_frames.tolist()
-    for cut, answer, row, length in zip(batch.cuts, answers, found.units, lengths):
-        if len(answer.posteriors.unit):
-            cuts.append(cut)
-            by_id[cut.id], units[cut.id] = answer.posteriors, row[:length].cpu()
-    decided = decide(cuts, by_id, units)
     free = [[None] * len(unit) for unit, _ in slot_tables(batch.graphs)]
     chosen = [decided.get(name, nothing) for name, nothing in zip(emissions.names, free)]
     paths = best_path(restrict(batch.graphs, chosen), emissions)
-    if any(not path and name in by_id for name, path in zip(emissions.names, paths)):
+    if any(not path and name in decided for name, path in zip(emissions.names, paths)):
         # What was decided cannot be, as of a unit that has no competitors.
         paths = [one or other for one, other in zip(paths, best_path(batch.graphs, emissions))]
+    answers = answers_of(batch.graphs, emissions, replace(wanted, paths=False))
     for answer, path in zip(answers, paths):
         answer.spans = path
     return answers

@@ -81,6 +81,7 @@ class Answer:
         words: P(mispronounced) of words; None also where each word has one unit.
         columns: the posterior column of each frame, see :func:`mlvae.fsa.best_columns`.
         can_skip: whether its graph can leave units out.
+        log_posteriors: of states (T, C), as the networks give them, on CPU.
     """
 
     spans: list[UnitSpan]
@@ -88,6 +89,7 @@ class Answer:
     words: torch.Tensor | None = None
     columns: torch.Tensor | None = None
     can_skip: bool = False
+    log_posteriors: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,7 @@ class Wanted:
     posteriors: bool = False
     words: bool = False
     columns: bool = False
+    log_posteriors: bool = False
 
 
 def answers_of(graphs: k2.Fsa, emissions: Emissions, wanted: Wanted) -> list[Answer]:

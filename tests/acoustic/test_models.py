@@ -17,7 +17,14 @@ from lhotse.array import Array, TemporalArray
 from lhotse.features.io import LilcomChunkyWriter, NumpyFilesWriter
 from safetensors.torch import load_file, save_file
 
-from mlvae.acoustic.models import Onnx, StoredPosteriors, Transformers, Wav2Vec, read_model
+from mlvae.acoustic.models import (
+    Onnx,
+    StoredPosteriors,
+    Transformers,
+    Wav2Vec,
+    _OneByOne,
+    read_model,
+)
 from tests.systems.sounds import tiny_model, tone_cut
 from tests.train.tiny import CPU
 
@@ -58,9 +65,28 @@ def test_a_model_that_was_pretrained_alone_has_no_symbols(tmp_path):
     save_file(tiny_model().state_dict(), tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match="no output for symbols: it was pretrained, and not"):
         Wav2Vec(tmp_path / "model.safetensors", SYMBOLS, CPU)
+    weights = tiny_model(num_out=4).state_dict()
+    del weights["aux.bias"]
+    save_file(weights, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match="no output for symbols"):
+        Wav2Vec(tmp_path / "model.safetensors", SYMBOLS, CPU)
     with pytest.raises(ValueError, match="cannot be read as weights"):
         (tmp_path / "model.pth").write_bytes(pickle.dumps(Path("x")))
         Wav2Vec(tmp_path / "model.pth", SYMBOLS, CPU)
+
+
+@pytest.mark.parametrize("shift", [0.01, 0.0125, 0.015, 0.016, 0.02, 0.03, 0.04, 0.06, 0.08])
+def test_frame_shifts_are_measured_exactly(shift):
+    class EverySo(_OneByOne):
+        symbols = SYMBOLS
+
+        def _log_posteriors(self, samples):
+            frames = (len(samples) - 400) // round(shift * 16000) + 1
+            return torch.zeros(frames, len(SYMBOLS)).log_softmax(-1)
+
+    model = EverySo()
+    model._measure(Path("model"))
+    assert model.frame_shift == shift
 
 
 # ---- transformers
@@ -264,6 +290,9 @@ def test_files_that_are_no_onnx_model(exported, tmp_path):
     model = onnx.load(str(exported))
     onnx.save(model, str(broken), save_as_external_data=True, location="beside", size_threshold=0)
     with pytest.raises(ValueError, match="the weights .* lie in another file"):
+        Onnx(broken, SYMBOLS)
+    export(broken, torch.nn.Identity(), torch.randn(1, 2, 100_000))
+    with pytest.raises(ValueError, match="wants features of 100000 bins, at most 512"):
         Onnx(broken, SYMBOLS)
     export(broken, torch.nn.Flatten(2), torch.randn(1, 2, 3, 4))
     with pytest.raises(ValueError, match=r"samples \(N, S\) or features .* are wanted"):

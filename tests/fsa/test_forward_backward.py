@@ -71,3 +71,12 @@ def test_a_path_beyond_double_precision_is_left_to_the_lattice(monkeypatch):
     odds = 1 / (1 + math.exp(-0.5))  # all but the last frame is of the unit that both begin with
     assert found[0].used.tolist() == pytest.approx([odds, odds, 1 - odds, 1 - odds])
     assert_equal(found, posteriors(graphs, emissions, frames=True))
+
+
+def test_paths_that_are_all_beyond_double_precision_are_left_to_the_lattice():
+    """The only path says in each frame what the model is all but sure is not said."""
+    compiler = MlFsaCompiler(2, "single")
+    log_posteriors = torch.tensor([[[-400.0, 0.0], [0.0, -400.0], [-400.0, 0.0]]])
+    emissions = compiler.emissions(log_posteriors, torch.tensor([3]))
+    (found,) = posteriors(compiler.compile([[0, 1, 0]]), emissions)
+    assert found.used.tolist() == pytest.approx([1.0, 1.0, 1.0])

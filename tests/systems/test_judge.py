@@ -9,14 +9,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
 from lhotse import CutSet
+from lhotse.utils import fastcopy
 
 from mlvae.config import RecipeConfig, System
+from mlvae.data.dataset import UnitDataset
 from mlvae.nn import NarrowAcousticModelConfig
 from mlvae.score.ranking import area_under_curve
 from mlvae.systems import Setup
+from mlvae.systems.acoustic import PosteriorNetwork
 from mlvae.systems.align import AlignConfig, new_aligner
-from mlvae.systems.judge import JUDGE, JudgeConfig, fit_judge
+from mlvae.systems.judge import JUDGE, Judge, JudgeConfig, SearchedModel, fit_judge, measure
+from mlvae.systems.localize import localize
 from mlvae.systems.ml_vae import MlVaeSettings, TrainedMlVae, load_ml_vae, train_ml_vae
 from mlvae.tiers import DELETED, tier, with_units
 from mlvae.train import Decoding, TrainConfig
@@ -166,9 +172,59 @@ def test_few_held_out_units_are_enough_for_a_judge(system):
     config = JudgeConfig(corruption_rate=1e-6)
     judge = fit_judge(searched, few, aligner, config, seed=0)
     aligned, _ = aligner.align(few, dataset())
-    verdict = judge.judge(list(aligned), searched.wrong_units(aligned))[few[0].id]
+    measures = measure(list(aligned), searched.wrong_units(aligned), judge.models)
+    verdict = judge.judge(list(aligned), measures)[few[0].id]
     assert ((verdict.mispronounced >= 0) & (verdict.mispronounced <= 1)).all()
     assert verdict.words is None
+
+
+class Sure(UnitDataset):
+    """Log-posteriors of the units and of nothing, as an acoustic model of somebody's gives them."""
+
+    def features(self, cut):
+        found = super().features(cut)[:, : len(TABLE)]
+        return F.pad(3 * found, (0, 1), value=2.0).log_softmax(1)
+
+
+def somebodys(system: tuple) -> tuple[SearchedModel, Judge]:
+    _, aligner, _ = system
+    model = PosteriorNetwork(torch.eye(len(TABLE)))
+    model.log_prior.copy_(torch.tensor([0.15, 0.15, 0.15, 0.15, 0.4]).log())
+    model.log_confusion.copy_(torch.zeros(4, 4).fill_diagonal_(-torch.inf).log_softmax(1))
+    searched = SearchedModel(model, "substitution", Decoding(acoustic_scale=0.3), Sure(TABLE), CPU)
+    valid, config = spoken_cuts(40, seed=1)[0], JudgeConfig(RatesConfig(expected=0.1))
+    return searched, fit_judge(searched, valid, aligner, config, seed=0)
+
+
+@pytest.mark.parametrize("kind", ["ml_vae", "acoustic"])
+def test_recordings_of_a_speaker_are_judged_together_whatever_the_batches(system, kind):
+    setup, aligner, _ = system
+    cuts = [
+        fastcopy(cut, supervisions=[fastcopy(cut.supervisions[0], speaker=f"s{number % 2}")])
+        for number, cut in enumerate(spoken_cuts(20, seed=6)[0])
+    ]
+    aligned, _ = aligner.align(CutSet.from_cuts(cuts), dataset())
+    if kind == "ml_vae":
+        searched = load_ml_vae(setup, aligned)
+        judge = searched.judge
+    else:
+        searched, judge = somebodys(system)
+    measures = measure(list(aligned), searched.wrong_units(aligned), judge.models)
+    verdicts = judge.judge(list(aligned), measures)
+    for max_frames in (60, 8000):
+        settings = (searched.decoding, CPU, searched.topology)
+        found, short = localize(
+            searched.model,
+            aligned,
+            searched.dataset,
+            *settings,
+            max_frames=max_frames,
+            judge=judge,
+        )
+        assert short == []
+        for cut in found:
+            expected = verdicts[cut.id].mispronounced.tolist()
+            assert [unit.score for unit in tier(cut, "mlvae")] == pytest.approx(expected, abs=1e-3)
 
 
 @pytest.mark.parametrize("iterations", [1, 4])
