@@ -686,7 +686,7 @@ class _Texts:
         said: Mapping[str, Any],
         table: UnitTable,
         lexicon: Path | None,
-        with_g2p: bool,
+        with_g2p: bool = False,
     ) -> None:
         self.table = table
         self.kind = said["units"]

@@ -36,9 +36,9 @@ class Setup:
         device: where to run.
         seed: of everything random.
         folder: of the system; that of the aligner, ``fa``, lies beside it.
-        aligner: the one in that folder, where it is read already.
         init: folder of a trained system of the same name, in a model folder, that training begins
             from; None: it begins from the seed.
+        aligner: the one in that folder, where it is read already.
     """
 
     name: str
@@ -47,8 +47,8 @@ class Setup:
     device: torch.device
     seed: int
     folder: Path
-    aligner: Aligner | None = None
     init: Path | None = None
+    aligner: Aligner | None = None
 
     @property
     def table(self) -> UnitTable:

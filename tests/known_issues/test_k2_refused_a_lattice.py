@@ -21,7 +21,9 @@ BEAM = 20.0
 
 def answers(search, case) -> list:
     """What a search says of each utterance, as lists of numbers."""
-    found = search(case.graphs(), case.emissions(), output_beam=BEAM)
+    # Posteriors of frames need a lattice, those of units alone need none on CPU.
+    more = {"frames": True} if search is posteriors else {}
+    found = search(case.graphs(), case.emissions(), output_beam=BEAM, **more)
     if search is posteriors:
         found = [torch.stack([one.used, one.mispronounced, one.deleted]) for one in found]
     return [torch.as_tensor(one).double() for one in found]
