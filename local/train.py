@@ -89,7 +89,7 @@ def train_systems(options: ModelOptions, device: torch.device) -> int:
                 # It stands for a training that has come to its end.
                 remove_made(folder / "training.json")
             init = None if beginning is None else beginning.system(name)
-            setup = Setup(name, config, dataset, device, options.seed, folder, init)
+            setup = Setup(name, config, dataset, device, options.seed, folder, init=init)
             training = kind.train(setup, train, valid)
             if not main:
                 continue

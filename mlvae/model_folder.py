@@ -566,7 +566,7 @@ def _load(
         num_features = extractor.feature_dim(about["sampling_rate"])
         aligner = Aligner(num_features, len(table), config.silence, config.align, device)
         aligner.load(folder / ALIGNER)
-        setup = Setup(name, config, dataset, device, about["seed"], folder / name, aligner)
+        setup = Setup(name, config, dataset, device, about["seed"], folder / name, aligner=aligner)
         system = KINDS[about["kind"]].load(setup, blank)
     if system is None:
         raise ValueError(f"{folder} holds no trained system")
