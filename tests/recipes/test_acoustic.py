@@ -158,7 +158,7 @@ def test_posteriors_that_lie_with_the_cuts_answer_alike(aligned, somebodys, tmp_
     answers = {}
     for form in settings:
         (tmp_path / form).mkdir()
-        own = recipe(aligned, somebodys, tmp_path / form, form, settings[form])
+        own = recipe(aligned, somebodys, tmp_path / form, form, [*settings[form], "judged: true"])
         for part in ("train", "valid", "test"):
             path = own.exp / "fa" / f"cuts_{part}.jsonl.gz"
             if form == "stored":
