@@ -71,8 +71,8 @@ def test_the_loss_is_the_sum_of_its_parts_and_each_is_what_it_says(algorithm):
     model.eval()
     algorithm.config = replace(JOINT, generator_kl_weight=0.5)
     loss, parts = algorithm.loss(batch)
-    weighted = sum(float(value) for value in parts.values()) - 0.5 * float(parts["kl"])
-    assert float(loss) == pytest.approx(weighted, rel=1e-5)
+    weighted = sum(value.item() for value in parts.values()) - 0.5 * parts["kl"].item()
+    assert loss.item() == pytest.approx(weighted, rel=1e-5)
 
     log_probs = model.estimator(batch.features, batch.num_frames)[batch.mask]
     prior = model.log_prior.expand_as(log_probs)
