@@ -334,6 +334,8 @@ class Onnx(_OneByOne):
             feeds[self.inputs[1].name] = np.array([len(given)], dtype=kind)
         found, *rest = self.session.run(None, feeds)
         length = int(rest[0][0]) if rest and rest[0].ndim == 1 else found.shape[1]
+        if not 0 <= length <= found.shape[1]:
+            raise ValueError(f"the model says {length} of its {found.shape[1]} frames are there")
         return torch.from_numpy(found[0, :length]).float().log_softmax(-1)
 
 
