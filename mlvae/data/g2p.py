@@ -145,7 +145,10 @@ def check_g2p(said: Mapping[str, Any], arpabet: bool) -> None:
         raise ValueError(f"g2p: {language!r:.40} is no language of espeak-ng, such as en-us or de")
     if arpabet and language.split("-")[0] != "en":
         raise ValueError(f"g2p: {language}: the phones are English ones: en-us, en-gb")
-    if not isinstance(table, dict) or not all(isinstance(found, list) for found in table.values()):
+    if not isinstance(table, dict) or not all(
+        isinstance(found, list) and all(isinstance(unit, str) for unit in found)
+        for found in table.values()
+    ):
         raise ValueError("g2p: its table has no list of units for each symbol")
     if arpabet and table:
         raise ValueError("g2p: ARPAbet phones have a table already")

@@ -45,6 +45,7 @@ def test_languages_do_not_mix():
         ({"language": "../en"}, False, "no language of espeak-ng"),
         ({"language": 3}, True, "no language of espeak-ng"),
         ({"language": "de", "table": {"a": "b"}}, False, "no list of units"),
+        ({"language": "de", "table": {"a": [1]}}, False, "no list of units"),
         ({"language": "en-us", "table": {"a": ["b"]}}, True, "a table already"),
     ],
 )
