@@ -296,9 +296,10 @@ def audit(folder: Path, out: Path) -> int:
             unread[name] = reason
             log(f"{COMMAND}: skipped {name} ({place}): {reason}")
 
-    record = Record.begin(Path(out).parent)
+    out = Path(out)
+    record = Record.begin(out.parent)
     try:
-        record.check([out])
+        record.check_table(out, COLUMNS)
         findings = ranked(lambda: read_answers(folder, skip))
         known = {finding.id for finding in findings} | unread.keys()
         without = {**dict(read_skipped(folder)), **unread}

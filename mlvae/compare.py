@@ -351,10 +351,19 @@ def compare(folder: Path, corrected: Path, out: Path | None = None) -> int:
         ValueError: answers or corrections cannot be read, or something is in the way.
         OSError: something cannot be read or written.
     """
+    if out is None:
+        return _compare(folder, corrected, None, None)
+    out = Path(out)
+    record = Record.begin(out.parent)
+    try:
+        record.check_table(out, COLUMNS)
+        return _compare(folder, corrected, out, record)
+    finally:
+        record.tidy()
+
+
+def _compare(folder: Path, corrected: Path, out: Path | None, record: Record | None) -> int:
     corrected = Path(corrected)
-    record = None if out is None else Record.begin(Path(out).parent)
-    if record is not None:
-        record.check([out])
     corrections = TextGrids(corrected) if corrected.is_dir() else Table(corrected)
     judged = _Judged()
     differences: list[Sequence[object]] = []

@@ -17,7 +17,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 RECORD = ".mlvae-made.jsonl"
@@ -115,6 +115,18 @@ class Record:
                 f"{names}{more}: in the way, not made here or changed since, and left untouched; "
                 f"move {'it' if len(wrong) == 1 else 'them'} elsewhere and run this again"
             )
+
+    def check_table(self, path: Path, columns: Sequence[str]) -> None:
+        """Check that a CSV file is free, or was made here with these columns.
+
+        Raises:
+            InTheWayError: names the file.
+        """
+        self.check([path])
+        if path.is_file():
+            with path.open(encoding="utf-8", errors="replace") as file:
+                if file.readline().rstrip("\n") != ",".join(columns):
+                    raise InTheWayError(f"{path}: in the way, it is of another command")
 
     def check_tree(self, folder: Path) -> None:
         """Check that all files of a folder, and of those in it, were made here.

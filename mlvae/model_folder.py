@@ -158,6 +158,8 @@ def pack(
             if "checkpoint" not in file and (system_folder / file).is_file():
                 _copy(system_folder / file, fresh / name / file)
         text = _pack_text(fresh, cuts, table, corpus, data_dir, lexicon)
+        if text["units"] != "lexicon" and (lexicon is not None or g2p is not None):
+            raise ValueError(f"texts of {name} are {text['units']}: no lexicon, and no g2p")
         if text["units"] == "lexicon" and (text["arpabet"] or "g2p" in corpus):
             text["g2p"] = corpus.get("g2p", {"language": "en-us"})
             check_g2p(text["g2p"], text["arpabet"])
@@ -638,11 +640,14 @@ class Beginning:
             raise ValueError(f"units are not those of {self.folder}: run stage 2 with --init")
 
     def system(self, name: str) -> Path | None:
-        """The folder of a system's weights; None where it is of another one, which the log says."""
-        if name == self.about["system"]:
-            return self.folder / name
-        log(f"{name} does not begin from {self.folder}, which is of {self.about['system']}")
-        return None
+        """The folder of a system's weights; None where it cannot begin from them, says the log."""
+        if name != self.about["system"]:
+            log(f"{name} does not begin from {self.folder}, which is of {self.about['system']}")
+            return None
+        if self.about["kind"] != "ml_vae":
+            log(f"{name} does not begin from {self.folder}: no kind {self.about['kind']} does")
+            return None
+        return self.folder / name
 
 
 def _processor(path: Path) -> SentencePieceProcessor:

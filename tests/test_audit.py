@@ -13,6 +13,7 @@ from mlvae.answers import answer_of
 from mlvae.audit import fit_of, ranked, worst_stretch
 from mlvae.cli import main
 from mlvae.data.manifests import write_json
+from mlvae.made import Record, atomic_path
 from tests.formats import PAGE, read_page
 from tests.made_answers import answered, write_answers
 
@@ -140,6 +141,13 @@ def test_nothing_of_others_is_replaced_and_bad_folders_are_a_line(tmp_path, caps
     for _ in range(2):  # its own is replaced
         assert main(["audit", str(folder), str(out)]) == 0
     capsys.readouterr()
+    other = tmp_path / "units.csv"  # made here, by another command
+    with atomic_path(other, Record.begin(tmp_path)) as temporary:
+        temporary.write_text("utterance,index\n")
+    for command in (["audit", str(folder)], ["compare", str(folder), str(folder)]):
+        assert main([*command, str(other)]) == 2
+        assert "units.csv: in the way, it is of another command" in capsys.readouterr().err
+    assert other.read_text() == "utterance,index\n"
     (tmp_path / "empty").mkdir()
     write_json(tmp_path / "damaged" / "x.json", {})
     (tmp_path / "damaged" / "cuts.jsonl.gz").write_bytes(b"\x1f\x8bnot gzip")

@@ -136,7 +136,7 @@ def map_symbols(
         blank: which symbol is the blank; None: none.
 
     Raises:
-        ValueError: symbols stand for fewer than two units.
+        ValueError: no symbol stands for any unit.
     """
     places = {plain(unit): place for place, unit in reversed(list(enumerate(units)))}
     places.update({unit: place for place, unit in enumerate(units)})
@@ -169,10 +169,10 @@ def map_symbols(
         for place in found:
             matrix[row, place] += 1 / len(found)
     missing = [unit for unit, share in zip(units, matrix.sum(0).tolist()) if not share]
-    if len(missing) > len(units) - min(2, len(units)):  # a single one is never wrong
+    if len(missing) == len(units):
         raise ValueError(
-            "symbols of the model stand for fewer than two units: symbols are "
-            f"{_some(symbols)}; units are {_some(units)}"
+            f"no symbol of the model stands for a unit: symbols are {_some(symbols)}; units are "
+            f"{_some(units)}"
         )
     return SymbolMap(matrix, tuple(unused), tuple(missing))
 

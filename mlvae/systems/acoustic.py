@@ -239,6 +239,10 @@ def train_acoustic(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict
     )
     if not len(train) or not len(valid):
         raise ValueError(f"{name}: the acoustic model can read no training or validation cut")
+    if len(table) - len(symbols.missing) < 2:
+        raise ValueError(
+            f"{name}: symbols stand for a single unit: nothing can be said in its place"
+        )
     model = PosteriorNetwork(symbols.matrix).to(device)
     digest = _digest(settings.adapter, Path(settings.path))
     keeper = keep_passes(

@@ -63,7 +63,7 @@ def test_several_symbols_sum_into_a_unit_and_none_is_said():
     assert torch.equal(found.matrix, torch.tensor([[1.0, 0], [1, 0], [0, 0], [0, 0]]))
     assert found.unused == ("noise", "D1") and found.missing == ("one",)
     with pytest.raises(
-        ValueError, match="symbols of the model stand for fewer than two units: .* a b; .* c d"
+        ValueError, match="no symbol of the model stands for a unit: .* a b; .* c d"
     ):
         map_symbols(["a", "b"], ["c", "d"])
 

@@ -322,7 +322,7 @@ function startUtterance(data) {
     }
   };
   const showState = () => { play.textContent = audio.paused ? "▶ Play" : "■ Stop"; follow(); };
-  for (const event of ["play", "pause", "seeked", "loadedmetadata", "ended"]) audio.addEventListener(event, showState);
+  for (const event of ["play", "pause", "seeked", "loadedmetadata", "timeupdate", "ended"]) audio.addEventListener(event, showState);
   const hear = (from, to) => {
     if (!sounds || play.disabled) return;
     const middle = (from + to) / 2;
@@ -558,13 +558,15 @@ function startUtterance(data) {
     "+": () => setZoom(zoom * 1.5), "=": () => setZoom(zoom * 1.5), "-": () => setZoom(zoom / 1.5),
     " ": playAll, w: () => before.hidden || before.click(), b: () => after.hidden || after.click(),
   };
+  const pressed = (event) => event.target.closest(".zoom button, a");
   addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
+    if (event.key === " " && pressed(event)) return;
     event.preventDefault();
     keys[event.key]();
   });
-  // A button that has focus is pressed by the space bar when that is let go.
-  addEventListener("keyup", (event) => { if (event.key === " ") event.preventDefault(); });
+  // A button that has focus is pressed by the space bar when that is let go: those of zoom alone are.
+  addEventListener("keyup", (event) => { if (event.key === " " && !pressed(event)) event.preventDefault(); });
   const asked = { "#first": 0, "#last": -1 }[location.hash];
   if (asked !== undefined && flaggedOf[0].length) choose(flaggedOf[0].at(asked), false);
 }
