@@ -95,7 +95,9 @@ def localize(options: ModelOptions) -> int:
         return 1
     for name, counts in flagged.items():
         log(f"stage {report.stage}: {name}: {counts.line()}")
-        for warning in [*counts.warnings(), *chosen.get(name, [])]:
+        # Goodness of pronunciation, with another system's model, ranks: its flags are no answer.
+        own = [] if config.systems[name].model_of else counts.warnings()
+        for warning in [*own, *chosen.get(name, [])]:
             log(f"stage {report.stage}: {name}: warning: {warning}")
     report.done(len(cuts) - len(short.keys() | unwritten.keys()))
     for cut_id, names in short.items():

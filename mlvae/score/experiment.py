@@ -346,12 +346,17 @@ def finish(
 def warnings_of(
     systems: Sequence[System], flagged: Mapping[str, FlaggedUnits], exp_dir: Path
 ) -> dict[str, list[str]]:
-    """By label of the system what a user should look at; systems without warnings are omitted."""
+    """By label of the system what a user should look at; systems without warnings are omitted.
+
+    Goodness of pronunciation, which has the model of another system, ranks: nobody relies on its
+    flags, and the other system has warnings of its own.
+    """
     found = {}
     for system in systems:
+        if system.model_of:
+            continue
         sentences = flagged[system.label].warnings() if system.label in flagged else []
-        if not system.model_of:
-            sentences += training_warnings(training_path(system, exp_dir).parent)
+        sentences += training_warnings(training_path(system, exp_dir).parent)
         if sentences:
             found[system.label] = sentences
     return found
