@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """How many wrong texts `mlvae audit` puts on top, of corpora whose texts were made wrong by a seed.
 
-    python benchmarks/audit.py digits --corpus-dir /path/to/fsdd --seed 1 --work /tmp/audit
-    python benchmarks/audit.py learners --seed 1 --work /tmp/audit
-    python benchmarks/audit.py own --model MODEL --corpus-dir RECORDINGS --seed 1 --work /tmp/audit
+    python benchmarks/audit.py digits --corpus-dir /path/to/fsdd --seed 1 --work exp/audit
+    python benchmarks/audit.py learners --seed 1 --work exp/audit
+    python benchmarks/audit.py own --model MODEL --corpus-dir RECORDINGS --seed 1 --work exp/audit
 
 * digits: utterances of 3 to 7 recordings of FSDD, as recipes/audiomnist joins them; one recording
   in a hundred has the label of another digit (--rate). An utterance is wrong that has such a one.

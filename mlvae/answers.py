@@ -199,12 +199,15 @@ def answers_path(folder: Path) -> Path:
     )
 
 
-def read_answers(folder: Path, skip: Callable[[str, str, str], None]) -> Iterator[Answer]:
+def read_answers(
+    folder: Path, skip: Callable[[str, str, str], None], with_fit: bool = False
+) -> Iterator[Answer]:
     """The answers in a folder, one by one.
 
     Args:
         folder: see :func:`answers_path`.
         skip: is told of a line that has no answer: its id, the reason and the place.
+        with_fit: whether an answer that does not say how well its text fits is none.
 
     Raises:
         ValueError: there is no manifest, or it is damaged; names file and line.
@@ -215,7 +218,7 @@ def read_answers(folder: Path, skip: Callable[[str, str, str], None]) -> Iterato
         place = place_of(path, number)
         try:
             answer = answer_of_line(content, place)
-            if answer.loop_gain is None or answer.score_per_frame is None:
+            if with_fit and None in (answer.loop_gain, answer.score_per_frame):
                 raise ValueError("no loop_gain, as stage 3 writes it: run the stages from 3 on")
             if answer.id in seen:
                 raise ValueError("another line has this id, too")
@@ -273,12 +276,15 @@ def _is_number(value: object) -> bool:
 def read_skipped(folder: Path) -> Iterator[tuple[str, str]]:
     """Ids and reasons of the utterances that were skipped when answers were made.
 
+    What stage 3 has skipped of other parts than the test part is among them.
+
     Args:
-        folder: see :func:`answers_path`.
+        folder: see :func:`answers_path`; or an experiment's, which has them for all of its systems.
     """
-    for path in (Path(folder) / SKIPPED, Path(folder).resolve().parent / SKIPPED):
-        if path.is_file():
-            for _, line in manifest_lines(path):
-                if line.get("stage") in STAGES:
-                    yield str(line.get("id")), str(line.get("reason"))
-            return
+    folder = Path(folder)
+    if (folder / MANIFESTS[1]).is_file() and not (folder / MANIFESTS[0]).is_file():
+        folder = folder.resolve().parent  # a system's: its experiment has the file
+    if (folder / SKIPPED).is_file():
+        for _, line in manifest_lines(folder / SKIPPED):
+            if line.get("stage") in STAGES:
+                yield str(line.get("id")), str(line.get("reason"))

@@ -40,9 +40,9 @@ from pathlib import Path
 import numpy as np
 
 from mlvae.answers import Answer, Unit, read_answers, read_skipped
-from mlvae.made import Record, atomic_path
+from mlvae.made import atomic_path
 from mlvae.report.exports import source_of
-from mlvae.stage import log
+from mlvae.stage import log, made_table
 from mlvae.tiers import DELETED, UNKNOWN
 
 COMMAND = "audit"
@@ -297,14 +297,14 @@ def audit(folder: Path, out: Path) -> int:
             log(f"{COMMAND}: skipped {name} ({place}): {reason}")
 
     out = Path(out)
-    record = Record.begin(out.parent)
-    try:
-        record.check_table(out, COLUMNS)
-        findings = ranked(lambda: read_answers(folder, skip))
+    with made_table(out, COMMAND, COLUMNS) as record:
+        findings = ranked(lambda: read_answers(folder, skip, with_fit=True))
         known = {finding.id for finding in findings} | unread.keys()
         without = {**dict(read_skipped(folder)), **unread}
         without = {n: r for n, r in without.items() if n not in known or n in unread}
         lost = [Finding(name, None, f"no answer: {reason}") for name, reason in without.items()]
+        if unread and not findings:  # an earlier table says more
+            raise ValueError(f"{folder}: none of its answers can be used")
         with (
             atomic_path(out, record) as temporary,
             temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
@@ -314,8 +314,6 @@ def audit(folder: Path, out: Path) -> int:
             lost.sort(key=lambda one: not _is_unfit(one))
             first = sum(map(_is_unfit, lost))
             writer.writerows(_rows([*lost[:first], *findings, *lost[first:]]))
-    finally:
-        record.tidy()
     log(
         f"{COMMAND}: {len(findings) + len(lost)} in = {len(findings)} done + {len(lost)} without "
         f"an answer; {out}"

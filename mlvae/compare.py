@@ -29,7 +29,7 @@ from mlvae.score.hypotheses import Hypothesis, known_probabilities, outcomes, pe
 from mlvae.score.metrics import score
 from mlvae.score.reference import UNCLEAR, Reference
 from mlvae.score.tables import TOLERANCE, tabulated
-from mlvae.stage import log
+from mlvae.stage import log, made_table
 
 COMMAND = "compare"
 COLUMNS = (
@@ -353,13 +353,8 @@ def compare(folder: Path, corrected: Path, out: Path | None = None) -> int:
     """
     if out is None:
         return _compare(folder, corrected, None, None)
-    out = Path(out)
-    record = Record.begin(out.parent)
-    try:
-        record.check_table(out, COLUMNS)
-        return _compare(folder, corrected, out, record)
-    finally:
-        record.tidy()
+    with made_table(Path(out), COMMAND, COLUMNS) as record:
+        return _compare(folder, corrected, Path(out), record)
 
 
 def _compare(folder: Path, corrected: Path, out: Path | None, record: Record | None) -> int:

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -204,6 +204,35 @@ def made_tree(folder: Path, stage: str, marker: str) -> Iterator[Path]:
     """
     with stage_folder(stage, folder) as record, replaced_folder(folder, record, marker) as fresh:
         yield fresh
+
+
+@contextlib.contextmanager
+def made_table(path: Path, stage: str, columns: Sequence[str]) -> Iterator[Record]:
+    """Have a CSV file to write, and see before any work that it can be written.
+
+    Nobody else writes to its folder during the block.
+
+    Args:
+        path: of the file, in a folder that is there.
+        stage: what runs.
+        columns: of the table. What was made here with other ones is of another command.
+
+    Yields:
+        The record of the folder.
+
+    Raises:
+        FolderInUseError, InTheWayError, WriteError: as of :func:`stage_folder`.
+    """
+    path = Path(path)
+    check_writable(path.parent)
+    with folder_lock(path.parent, stage) as alone:
+        record = Record.begin(path.parent)
+        try:
+            record.check_table(path, columns)
+            yield record
+        finally:
+            if alone:
+                record.tidy()
 
 
 def check_writable(folder: Path) -> None:

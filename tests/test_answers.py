@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from mlvae.answers import read_answers
+from mlvae.answers import read_answers, read_skipped
 from tests.made_answers import answered, write_answers
 
 
@@ -48,6 +48,23 @@ def test_a_damaged_line_is_skipped_with_its_reason(tmp_path, reason):
     DAMAGE[reason](bad)
     path.write_bytes(gzip.compress("\n".join(map(json.dumps, [line, bad])).encode()))
     skipped = []
-    found = list(read_answers(folder, lambda *about: skipped.append(about)))
+    found = list(read_answers(folder, lambda *about: skipped.append(about), with_fit=True))
     assert [answer.id for answer in found] == ["good"]
     assert skipped == [(bad["id"], reason, f"{path}, line 2")]
+
+
+def test_what_was_skipped_is_that_of_the_run_and_of_no_folder_above(tmp_path):
+    def write(folder, stage):
+        folder.mkdir(exist_ok=True)
+        line = {"stage": stage, "id": folder.name, "reason": "r"}
+        (folder / "skipped.jsonl").write_text(json.dumps(line) + "\n")
+
+    write(tmp_path, "localize")
+    write_answers(tmp_path / "within", [answered("good", "abc")])
+    (tmp_path / "within" / "skipped.jsonl").unlink(missing_ok=True)
+    assert list(read_skipped(tmp_path / "within")) == []
+    write(tmp_path, "5 localize")
+    system = tmp_path / "ml-vae-sub"
+    system.mkdir()
+    (system / "cuts_test.jsonl.gz").write_bytes((tmp_path / "within/cuts.jsonl.gz").read_bytes())
+    assert list(read_skipped(system)) == list(read_skipped(tmp_path)) == [(tmp_path.name, "r")]

@@ -13,6 +13,7 @@ from mlvae.answers import answer_of
 from mlvae.audit import fit_of, ranked, worst_stretch
 from mlvae.cli import main
 from mlvae.data.manifests import write_json
+from mlvae.lock import folder_lock
 from mlvae.made import Record, atomic_path
 from tests.formats import PAGE, read_page
 from tests.made_answers import answered, write_answers
@@ -140,7 +141,17 @@ def test_nothing_of_others_is_replaced_and_bad_folders_are_a_line(tmp_path, caps
     out.unlink()
     for _ in range(2):  # its own is replaced
         assert main(["audit", str(folder), str(out)]) == 0
+    before = out.read_text()
+    whole = (folder / "cuts.jsonl.gz").read_bytes()
+    lines = [json.loads(line) for line in gzip.decompress(whole).splitlines()]
+    old = "".join(json.dumps({**line, "custom": {}}) + "\n" for line in lines)
+    (folder / "cuts.jsonl.gz").write_bytes(gzip.compress(old.encode()))
+    assert main(["audit", str(folder), str(out)]) == 2 and out.read_text() == before
+    (folder / "cuts.jsonl.gz").write_bytes(whole)
     capsys.readouterr()
+    with folder_lock(tmp_path, "localize"):
+        assert main(["audit", str(folder), str(out)]) == 2
+    assert "localize" in capsys.readouterr().err
     other = tmp_path / "units.csv"  # made here, by another command
     with atomic_path(other, Record.begin(tmp_path)) as temporary:
         temporary.write_text("utterance,index\n")

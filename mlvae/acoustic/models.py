@@ -10,6 +10,7 @@ import json
 import math
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -75,7 +76,7 @@ class AcousticModel(Protocol):
         """
 
 
-class _OneByOne:
+class _OneByOne(ABC):
     """Reads recordings one by one, so that the answer does not depend on padding."""
 
     symbols: tuple[str, ...]
@@ -84,9 +85,9 @@ class _OneByOne:
     frame_shift: float = 0.0
     num_params: int = 0
 
+    @abstractmethod
     def _log_posteriors(self, samples: torch.Tensor) -> torch.Tensor:
         """Of one recording (S,), float32 (T, V)."""
-        raise NotImplementedError
 
     def __call__(
         self, samples: torch.Tensor, num_samples: torch.Tensor

@@ -114,13 +114,18 @@ def g2p_fields(language: str, table: Path | None) -> dict[str, Any]:
     Args:
         language: as espeak-ng calls it.
         table: file of lines ``symbol unit unit ...``, the IPA symbol of espeak-ng first.
+
+    Raises:
+        ValueError: the file cannot be read, or has a symbol twice; names it.
     """
     from mlvae.data.lexicon import read_words
 
     if table is None:
         return {"language": language}
-    found = read_words(table).items()
-    return {"language": language, "table": {name: list(units[0]) for name, units in found}}
+    found = read_words(table)
+    if twice := [symbol for symbol, several in found.items() if len(several) > 1]:
+        raise ValueError(f"{table}: {twice[0]} has units on several lines")
+    return {"language": language, "table": {name: list(own[0]) for name, own in found.items()}}
 
 
 def g2p_of(said: Mapping[str, Any], arpabet: bool, units: Collection[str] | None) -> G2p:

@@ -449,7 +449,8 @@ def _table(path: Path, skip: Skip) -> Iterator[Utterance]:
                 seconds=_seconds(audio),
             )
     except csv.Error as error:
-        raise ValueError(f"{place_of(path, reader.line_num)}: {error}") from None
+        # The line that was not read has not been counted.
+        raise ValueError(f"{place_of(path, reader.line_num + 1)}: {error}") from None
 
 
 def _refused(name: str, taken: set[str], skip: Skip, place: str) -> bool:

@@ -96,7 +96,7 @@ class About:
         systems: names, the first being the one that the index begins with.
         scores: rows of a table of metrics, the first being its heading; a cell is a list of lines.
         calibration: a PNG file; None: there is none.
-        skipped: lines of ``skipped.jsonl``.
+        skipped: ids and reasons.
         notes: sentences.
     """
 
@@ -104,7 +104,7 @@ class About:
     systems: Sequence[str]
     scores: Sequence[Sequence[Sequence[str]]] = ()
     calibration: Path | None = None
-    skipped: Sequence[Mapping[str, Any]] = ()
+    skipped: Sequence[tuple[str, str]] = ()
     notes: Sequence[str] = ()
 
 

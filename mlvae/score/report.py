@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mlvae.answers import TIERS, Answer, answer_of_line
+from mlvae.answers import TIERS, Answer, answer_of_line, read_skipped
 from mlvae.data.manifests import manifest_lines, place_of, shown_id
 from mlvae.made import InTheWayError, Record, replaced_folder
 from mlvae.report.pages import (
@@ -323,7 +323,7 @@ def _about(answers: Path, data_dir: Path | None, sources: Sequence[Source]) -> A
         systems=[source.name for source in sources],
         scores=_scores(results),
         calibration=reliability if results and reliability.is_file() else None,
-        skipped=_skipped(answers / SKIPPED),
+        skipped=list(read_skipped(answers)),
         notes=notes,
     )
 
@@ -357,11 +357,3 @@ def _cell(value: float | None, interval: Sequence[float] | None) -> list[str]:
         return ["–"]
     shown = [f"{value:.3f}"]
     return shown if interval is None else [*shown, f"[{interval[0]:.3f}, {interval[1]:.3f}]"]
-
-
-def _skipped(path: Path) -> list[dict[str, Any]]:
-    """What localisation has skipped."""
-    if not path.is_file():
-        return []
-    lines = [content for _, content in manifest_lines(path) if {"id", "reason"} <= set(content)]
-    return [one for one in lines if str(one.get("stage", "")).endswith("localize")]

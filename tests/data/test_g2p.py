@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlvae.data.g2p import ENGLISH, G2p, g2p_of, write_made
+from mlvae.data.g2p import ENGLISH, G2p, g2p_fields, g2p_of, write_made
 from mlvae.data.lexicon import PHONES, Lexicon
 from mlvae.data.text import UnknownWords
 from mlvae.stage import stage_folder
@@ -84,3 +84,10 @@ def test_what_was_made_is_listed_and_a_corrected_list_stays(tmp_path, capsys):
         with stage_folder("0 prepare", tmp_path, []) as record:
             write_made(again, tmp_path, record, "0 prepare")
         assert path.read_text() == "wug\tw uh g\n"
+
+
+def test_a_symbol_of_two_lines_is_refused(tmp_path):
+    path = tmp_path / "table"
+    path.write_text("a x\nb y\na z\n")
+    with pytest.raises(ValueError, match="table: a has units on several lines"):
+        g2p_fields("de", path)
