@@ -23,9 +23,8 @@ Whatever is estimated from a system's own answers can feed on itself. Three thin
 The chain is fitted by expectation maximisation: the forward-backward algorithm gives P(y_i) and
 P(y_{i-1}, y_i), and penalised Newton steps the rest. Rate, couplings and effects of units are
 fitted to held-out recordings and kept; the effect of a speaker is fitted to the recordings that are
-judged together, whose number it outweighs little by little: of a single one it says hardly
-anything, of many it says how often this speaker errs. A recording of nobody who is named is judged
-by itself. (``benchmarks/judge.py`` compares.)
+judged together: the prior outweighs a single one, and many outweigh the prior. A recording of
+nobody who is named is judged by itself. (``benchmarks/judge.py`` compares.)
 """
 
 from __future__ import annotations
