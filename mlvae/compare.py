@@ -12,7 +12,7 @@ import io
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -415,7 +415,10 @@ def _differences(answer: Answer, verdicts: dict[int, Verdict]) -> Iterator[Seque
 def _report(judged: _Judged, corrections: TextGrids | Table) -> str:
     """The metrics as text."""
     reference, hypothesis = judged.arrays()
-    scores, wrong = score(outcomes(reference, hypothesis)), reference.positive
+    # What both sides call left out is nowhere, and no boundary of it can be wrong.
+    somewhere = (hypothesis.ends > hypothesis.starts) | (reference.ends > reference.starts)
+    compared = replace(outcomes(reference, hypothesis), annotated=somewhere)
+    scores, wrong = score(compared), reference.positive
     lines = [
         f"{len(wrong):,} units of {len(judged.utterances):,} utterances were judged: "
         f"{wrong.sum():,} mispronounced ({100 * wrong.mean():.1f} %), {hypothesis.flags.sum():,} "

@@ -46,8 +46,8 @@ PARTS = Path(__file__).parent / "page"
 SHARED = ("report.css", "report.js")
 #: Folders of a report, besides files.
 FOLDERS = ("utterances", "audio")
-#: Letters of a text in the index, and pairs of units by which an utterance is found there.
-LETTERS, PAIRS = 80, 40
+#: Letters of a text in the index.
+LETTERS = 80
 #: What a speaker says instead is shown by so many pairs of units.
 MOST_SAID = 3
 #: Items that were skipped are named by so many.
@@ -257,7 +257,7 @@ class _Pages:
             indices = [self.pairs.setdefault(pair, len(self.pairs)) for pair in pairs]
             self.counts[name].add(answer, pairs)
             mean = _thousandths(answer.mean_p)
-            found.append([answer.num_flagged, len(answer.units), mean, indices[:PAIRS]])
+            found.append([answer.num_flagged, len(answer.units), mean, indices])
         text = first.text if first.text is not None else " ".join(u.symbol for u in first.units)
         return [
             *(number, first.id, first.speaker or "", round(first.duration, 2)),
