@@ -292,12 +292,7 @@ CPU_INFO = Path("/proc/cpuinfo")
 
 
 def machine_line() -> str:
-    """Where something is measured: the number of cores, the model of the CPU, and any GPU.
-
-    Example:
-        >>> machine_line()
-        '2 cores of Intel(R) Xeon(R) Processor, no GPU'
-    """
+    """Number of cores, model of the CPU, and any GPU: ``2 cores of AMD EPYC, no GPU``."""
     import torch  # the rest of this module must do without
 
     cores = os.cpu_count() or 1

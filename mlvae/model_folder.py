@@ -346,10 +346,11 @@ def load(
             installed; one line that names file and reason.
         OSError: a file cannot be read.
 
-    Example:
-        >>> model = mlvae.load("models/digits")
-        >>> answer = model.localize_recording(samples, 16000, "one two three")
-        >>> [(unit.symbol, unit.perceived, unit.p_mispronounced) for unit in answer.units]
+    Example::
+
+        model = mlvae.load("models/digits")
+        answer = model.localize_recording(samples, 16000, "one two three")
+        [(unit.symbol, unit.perceived, unit.p_mispronounced) for unit in answer.units]
     """
     folder = Path(folder)
     try:

@@ -260,11 +260,12 @@ class StageReport:
 
     The file is shared by the stages of a folder: running a stage again replaces its own lines only.
 
-    Example:
-        >>> report = StageReport(stage="1 fbank", folder=Path("data/fsdd"))
-        >>> report.done(2999)
-        >>> report.skip("utt7", "audio is shorter than its header says", place="wav/utt7.wav")
-        >>> status = report.finish()  # prints "... 3000 in = 2999 done + 1 skipped (...)"
+    Example::
+
+        report = StageReport(stage="1 fbank", folder=Path("data/fsdd"))
+        report.done(2999)
+        report.skip("utt7", "audio is shorter than its header says", place="wav/utt7.wav")
+        status = report.finish()  # prints "... 3000 in = 2999 done + 1 skipped (...)"
     """
 
     stage: str

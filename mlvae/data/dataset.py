@@ -157,11 +157,12 @@ class UnitDataset(Dataset):
     numbers alone and in any batch (variance is the model's business). With ``deltas`` the first
     and second differences over time of the normalised features are appended.
 
-    Example:
-        >>> cuts = load_cuts(Path("data/fsdd/fbank/cuts_train.jsonl.gz"))
-        >>> dataset = UnitDataset(UnitTable.load(Path("data/fsdd/units/tokens.txt")))
-        >>> for batch_cuts in make_sampler(cuts, max_frames=10000, shuffle=True, seed=0):
-        ...     batch = dataset[batch_cuts]
+    Example::
+
+        cuts = load_cuts(Path("data/fsdd/fbank/cuts_train.jsonl.gz"))
+        dataset = UnitDataset(UnitTable.load(Path("data/fsdd/units/tokens.txt")))
+        for batch_cuts in make_sampler(cuts, max_frames=10000, shuffle=True, seed=0):
+            batch = dataset[batch_cuts]
 
     Args:
         table: ids of the canonical units.

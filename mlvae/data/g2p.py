@@ -66,6 +66,7 @@ class G2p:
         ValueError: espeak-ng is not installed, or has no such language.
 
     Example:
+        >>> from mlvae.data.lexicon import PHONES
         >>> G2p("en-us", ENGLISH, PHONES)("strengthener")
         ('s', 't', 'r', 'eh', 'ng', 'th', 'ah', 'n', 'er')
     """

@@ -1,8 +1,9 @@
 """Stage 6 as a function: score the hypotheses of an experiment folder, and write tables and plots.
 
-Example:
-    >>> systems = load_config(Path("recipes/audiomnist/conf/small.yaml")).systems.values()
-    >>> status = score_experiment(Path("data/fsdd"), Path("exp/audiomnist/fsdd/small"), systems)
+Example::
+
+    systems = load_config(Path("recipes/audiomnist/conf/small.yaml")).systems.values()
+    status = score_experiment(Path("data/fsdd"), Path("exp/audiomnist/fsdd/small"), systems)
 """
 
 from __future__ import annotations

@@ -470,11 +470,12 @@ class Loop(Keeper):
     Raises:
         ValueError: the checkpoint is damaged, or its best model is gone.
 
-    Example:
-        >>> loop = Loop(state, identity, 10, folder / CHECKPOINT, folder)
-        >>> loop.run(lambda iteration: {"loss/valid": train_and_validate(iteration)}, "loss/valid",
-        ...          least=True)
-        >>> loop.best_iteration, loop.history
+    Example::
+
+        loop = Loop(state, identity, 10, folder / CHECKPOINT, folder)
+        loop.run(lambda iteration: {"loss/valid": train_and_validate(iteration)}, "loss/valid",
+                 least=True)
+        loop.best_iteration, loop.history
     """
 
     def __init__(
@@ -670,9 +671,10 @@ class ScalarWriter:
     Raises:
         WriteError: the file cannot be written.
 
-    Example:
-        >>> with ScalarWriter(Path("exp/tensorboard"), purge_step=1) as scalars:
-        ...     scalars.add_scalar("loss/train", 0.5, step=1)
+    Example::
+
+        with ScalarWriter(Path("exp/tensorboard"), purge_step=1) as scalars:
+            scalars.add_scalar("loss/train", 0.5, step=1)
     """
 
     def __init__(self, folder: Path, purge_step: int) -> None:

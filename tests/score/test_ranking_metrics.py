@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-
 import numpy as np
 import pytest
 
@@ -68,8 +66,3 @@ def test_without_positive_units_nothing_is_defined():
     auc = RANKING_METRICS.index("auc")
     assert np.isnan(found[auc, 0, 1])
     assert not np.isnan(np.delete(found[:, 0, 1], auc)).any()
-
-
-def test_the_example_is_right():
-    assert doctest.testmod(ranking).attempted > 0
-    assert doctest.testmod(ranking).failed == 0
