@@ -26,81 +26,50 @@ STAGES = ("localize", "3 align", "5 localize")
 
 @dataclass(frozen=True)
 class Unit:
-    """A canonical unit of an utterance.
+    """A canonical unit of an utterance."""
 
-    Attributes:
-        symbol: the unit.
-        start: seconds from the start of the cut.
-        end: the same; a deleted unit may have no length.
-        p_mispronounced: P(mispronounced or deleted); None from systems that give none.
-        p_deleted: P(deleted); None where deletions are not searched.
-        perceived: what was perceived: a unit, ``*`` an unknown one, ``-`` nothing.
-        flagged: whether that differs from the unit.
-        word: index of its word in the utterance; None where nothing is known of words.
-    """
-
-    symbol: str
-    start: float
-    end: float
-    p_mispronounced: float | None
-    p_deleted: float | None
-    perceived: str
-    flagged: bool
-    word: int | None
+    symbol: str  # the unit
+    start: float  # seconds from the start of the cut
+    end: float  # the same; a deleted unit may have no length
+    p_mispronounced: float | None  # P(mispronounced or deleted); None from systems that give none
+    p_deleted: float | None  # P(deleted); None where deletions are not searched
+    perceived: str  # what was perceived: a unit, ``*`` an unknown one, ``-`` nothing
+    flagged: bool  # whether that differs from the unit
+    word: int | None  # index of its word in the utterance; None where nothing is known of words
 
 
 @dataclass(frozen=True)
 class Word:
-    """A word of an utterance.
+    """A word of an utterance."""
 
-    Attributes:
-        symbol: the word as the text's units were made of it.
-        start: seconds from the start of the cut.
-        end: the same.
-        p_mispronounced: P(any of its units is mispronounced or deleted); None from systems that
-            give none.
-        num_units: how many units it has.
-        num_flagged: how many of them are flagged.
-    """
-
-    symbol: str
-    start: float
-    end: float
+    symbol: str  # the word as the text's units were made of it
+    start: float  # seconds from the start of the cut
+    end: float  # seconds
+    # P(any of its units is mispronounced or deleted); None from systems that give none
     p_mispronounced: float | None
-    num_units: int
-    num_flagged: int
+    num_units: int  # how many units it has
+    num_flagged: int  # how many of them are flagged
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What was found in an utterance.
+    """What was found in an utterance."""
 
-    Attributes:
-        id: of the cut.
-        text: as it was given; None where the cut came with units alone.
-        speaker: None where nobody is named.
-        duration: of the cut in seconds.
-        words: in order; empty where nothing is known of words.
-        units: the canonical units in order.
-        score_per_frame: mean over the frames of units of the log posterior minus log prior that the
-            aligner's model gives the forced alignment (natural logarithms). None of stage 5, which
-            does not compute it.
-        loop_gain: the same for a free loop over all units, minus ``score_per_frame``: how much
-            better any sounds at all explain the recording than its text. The loop has the best
-            state of any unit in each frame, so that this is never negative; it is high where the
-            text belongs to another recording. None of stage 5.
-        cut: the cut with its tiers, see docs/formats.md.
-    """
-
-    id: str
-    text: str | None
-    speaker: str | None
-    duration: float
-    words: list[Word]
-    units: list[Unit]
+    id: str  # of the cut
+    text: str | None  # as it was given; None where the cut came with units alone
+    speaker: str | None  # None where nobody is named
+    duration: float  # of the cut in seconds
+    words: list[Word]  # in order; empty where nothing is known of words
+    units: list[Unit]  # the canonical units in order
+    # mean over the frames of units of the log posterior minus log prior that the aligner's model
+    # gives the forced alignment (natural logarithms). None of stage 5, which does not compute it.
     score_per_frame: float | None
+    # the same for a free loop over all units, minus ``score_per_frame``: how much better any sounds
+    # at all explain the recording than its text. The loop has the best state of any unit in each
+    # frame, so that this is never negative; it is high where the text belongs to another recording.
+    # None of stage 5.
     loop_gain: float | None
-    cut: MonoCut = field(repr=False, compare=False)
+    cut: MonoCut = field(repr=False, compare=False)  # the cut with its tiers, see docs/formats.md
 
     @property
     def num_flagged(self) -> int:

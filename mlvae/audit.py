@@ -64,57 +64,34 @@ UNUSUAL_FIT = 4.0
 
 @dataclass(frozen=True)
 class Stretch:
-    """Units of an utterance, in a row, that do not seem to match.
+    """Units of an utterance, in a row, that do not seem to match."""
 
-    Attributes:
-        first: index of the first unit.
-        last: index behind the last one.
-        evidence: natural log likelihood ratio, see the head of this module; above 0.
-    """
-
-    first: int
-    last: int
-    evidence: float
+    first: int  # index of the first unit
+    last: int  # index behind the last one
+    evidence: float  # natural log likelihood ratio, see the head of this module; above 0
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What the audit says of an utterance.
+    """What the audit says of an utterance."""
 
-    Attributes:
-        id: of the utterance.
-        score: standard deviations, high where the text does not belong to the audio; None where the
-            utterance has no answer.
-        reason: in plain words.
-        speaker: None where nobody is named.
-        recording: the audio file, or None.
-        text: as it was given, or None.
-        duration: seconds, or None.
-        num_units: of the text.
-        num_flagged: those that are flagged.
-        evidence: in one place, natural logarithm.
-        fit: as a whole, standard deviations; high is worse.
-        start: seconds, of the place; None where there is none.
-        end: the same.
-        words: of the place; its units where nothing is known of words.
-        heard: what is perceived there, with blanks between.
-    """
-
-    id: str
+    id: str  # of the utterance
+    # standard deviations, high where the text does not belong to the audio; None where the
+    # utterance has no answer
     score: float | None
-    reason: str
-    speaker: str | None = None
-    recording: str | None = None
-    text: str | None = None
-    duration: float | None = None
-    num_units: int = 0
-    num_flagged: int = 0
-    evidence: float | None = None
-    fit: float | None = None
-    start: float | None = None
-    end: float | None = None
-    words: str = ""
-    heard: str = ""
+    reason: str  # in plain words
+    speaker: str | None = None  # None where nobody is named
+    recording: str | None = None  # the audio file, or None
+    text: str | None = None  # as it was given, or None
+    duration: float | None = None  # seconds, or None
+    num_units: int = 0  # of the text
+    num_flagged: int = 0  # those that are flagged
+    evidence: float | None = None  # in one place, natural logarithm
+    fit: float | None = None  # as a whole, standard deviations; high is worse
+    start: float | None = None  # seconds, of the place; None where there is none
+    end: float | None = None  # seconds
+    words: str = ""  # of the place; its units where nothing is known of words
+    heard: str = ""  # what is perceived there, with blanks between
 
 
 def ranked(answers: Callable[[], Iterable[Answer]]) -> list[Finding]:

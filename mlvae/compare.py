@@ -50,18 +50,13 @@ ROUNDING = 2e-6
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a person says of a unit.
+    """What a person says of a unit."""
 
-    Attributes:
-        perceived: the unit that was said, ``-`` none, ``err`` one that has no name; the canonical
-            one where it is right.
-        start: seconds; None where nothing was said of times.
-        end: the same.
-    """
-
+    # the unit that was said, ``-`` none, ``err`` one that has no name; the canonical one where it
+    # is right
     perceived: str
-    start: float | None = None
-    end: float | None = None
+    start: float | None = None  # seconds; None where nothing was said of times
+    end: float | None = None  # seconds
 
 
 class TextGrids:

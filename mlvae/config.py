@@ -37,35 +37,22 @@ CONFIG = "config.yaml"
 
 @dataclass
 class System(Settings):
-    """A system as the configuration declares it.
+    """A system as the configuration declares it."""
 
-    Attributes:
-        name: what ``--systems`` calls it, and its folder within that of the experiment.
-        kind: one of :data:`mlvae.systems.KINDS`: how it is trained and how it answers.
-        base: the system whose settings it has, but for its own; that one's kind, too.
-        label: its row in the table; default: the name.
-        note: what it is, for the notes below the table.
-        compare: what its figures are compared with: names of systems, or labels of rows that flag
-            every unit.
-        flag_all: a row ``flag-all (...)`` is made of this system's spans; empty: none.
-        in_plot: whether the plot of an utterance shows its hypothesis.
-        model_of: the system whose model it answers with, whenever that one answers; empty: its own.
-            The kind says whether there is one.
-        settings: of the kind's type, from what the entry says besides these.
-        lacking: sections that the kind needs and no file has; such a system can be shown, but not
-            trained.
-    """
-
-    name: str
-    kind: str
-    base: str = ""
-    label: str = ""
-    note: str = ""
+    name: str  # what ``--systems`` calls it, and its folder within that of the experiment
+    kind: str  # one of :data:`mlvae.systems.KINDS`: how it is trained and how it answers
+    base: str = ""  # the system whose settings it has, but for its own; that one's kind, too
+    label: str = ""  # its row in the table; default: the name
+    note: str = ""  # what it is, for the notes below the table
+    # what its figures are compared with: names of systems, or labels of rows that flag every unit
     compare: list[str] = field(default_factory=list)
-    flag_all: str = ""
-    in_plot: bool = True
+    flag_all: str = ""  # a row ``flag-all (...)`` is made of this system's spans; empty: none
+    in_plot: bool = True  # whether the plot of an utterance shows its hypothesis
+    # the system whose model it answers with, whenever that one answers; empty: its own. The kind
+    # says whether there is one.
     model_of: str = ""
-    settings: Any = None
+    settings: Any = None  # of the kind's type, from what the entry says besides these
+    # sections that the kind needs and no file has; such a system can be shown, but not trained
     lacking: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -86,20 +73,15 @@ _DECLARED = {
 
 @dataclass
 class RecipeConfig(Settings):
-    """Everything that stages 3 to 6 can be told.
+    """Everything that stages 3 to 6 can be told."""
 
-    Attributes:
-        deltas: whether deltas and delta-deltas are appended to the FBANK for ML-VAE (not for
-            forced alignment, which must see little around a frame).
-        silence: whether silence is optional at edges and between words.
-        align: forced alignment, and the alignment of what was perceived.
-        systems: by name, in the order of the table.
-    """
-
+    # whether deltas and delta-deltas are appended to the FBANK for ML-VAE (not for forced
+    # alignment, which must see little around a frame)
     deltas: bool = False
-    silence: bool = False
+    silence: bool = False  # whether silence is optional at edges and between words
+    # forced alignment, and the alignment of what was perceived
     align: AlignConfig = field(default_factory=AlignConfig)
-    systems: dict[str, System] = field(default_factory=dict)
+    systems: dict[str, System] = field(default_factory=dict)  # by name, in the order of the table
 
     def declared(self, name: str) -> System:
         """A system with a model of its own.

@@ -25,43 +25,29 @@ from mlvae.compat import misfits
 
 @dataclass(frozen=True)
 class Package:
-    """One package as it was found.
+    """One package as it was found."""
 
-    Args:
-        version: None where the package is not installed.
-        error: first line of what importing it raised; None where it imports.
-    """
-
-    version: str | None = None
-    error: str | None = None
+    version: str | None = None  # None where the package is not installed
+    error: str | None = None  # first line of what importing it raised; None where it imports
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What :func:`diagnose` judges.
+    """What :func:`diagnose` judges."""
 
-    Args:
-        python: version of the interpreter.
-        cuda: version of CUDA that torch was built for; None for a torch without.
-        cuda_devices: names of the devices that torch can use.
-        k2_torch: version of torch that k2 was built for, as in ``1.13.1+cu117``.
-        k2_cuda: version of CUDA that k2 was built for; empty for a k2 without.
-        k2_modules: file names of k2's compiled module, when none of them is for this Python.
-        torchaudio_torch: version of torch that torchaudio asks for; None where it asks for no
-            particular one.
-    """
-
-    python: str
+    python: str  # version of the interpreter
     torch: Package = Package()
     k2: Package = Package()
     torchaudio: Package = Package()
     lhotse: Package = Package()
     numpy: Package = Package()
-    cuda: str | None = None
-    cuda_devices: tuple[str, ...] = ()
-    k2_torch: str | None = None
-    k2_cuda: str | None = None
+    cuda: str | None = None  # version of CUDA that torch was built for; None for a torch without
+    cuda_devices: tuple[str, ...] = ()  # names of the devices that torch can use
+    k2_torch: str | None = None  # version of torch that k2 was built for, as in ``1.13.1+cu117``
+    k2_cuda: str | None = None  # version of CUDA that k2 was built for; empty for a k2 without
+    # file names of k2's compiled module, when none of them is for this Python
     k2_modules: tuple[str, ...] = ()
+    # version of torch that torchaudio asks for; None where it asks for no particular one
     torchaudio_torch: str | None = None
 
 

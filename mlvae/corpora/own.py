@@ -46,31 +46,25 @@ MIN_SPEAKERS = 3
 
 @dataclass(frozen=True)
 class Options:
-    """What is made of recordings and texts.
+    """What is made of recordings and texts."""
 
-    Attributes:
-        unit: ``phone``, of the CMU dictionary; ``lexicon``, of any units, those of the lexicon; or
-            ``bpe``: tokens that stage 2 learns of the texts.
-        unknown_words: texts with words that cannot be read: ``skip`` them, or ``stop`` with a list
-            of the words in ``unknown_words.txt``.
-        lexicon: for phones, pronunciations besides those of the dictionary, see
-            :func:`mlvae.data.lexicon.read_lexicon`; for its own units the only ones, see
-            :func:`mlvae.data.lexicon.read_words`.
-        allow_commands: whether shell commands that a manifest names for audio are run.
-        g2p: language in which words that are in no lexicon are read, see :mod:`mlvae.data.g2p`;
-            None: they are unknown.
-        g2p_table: with ``lexicon``, which units the sounds of espeak-ng are; None: units are its
-            IPA symbols.
-        sampling_rate: Hz, of the audio that features are made of.
-    """
-
+    # ``phone``, of the CMU dictionary; ``lexicon``, of any units, those of the lexicon; or ``bpe``:
+    # tokens that stage 2 learns of the texts
     unit: str = "phone"
+    # texts with words that cannot be read: ``skip`` them, or ``stop`` with a list of the words in
+    # ``unknown_words.txt``
     unknown_words: str = "skip"
+    # for phones, pronunciations besides those of the dictionary, see
+    # :func:`mlvae.data.lexicon.read_lexicon`; for its own units the only ones, see
+    # :func:`mlvae.data.lexicon.read_words`
     lexicon: Path | None = None
-    allow_commands: bool = False
+    allow_commands: bool = False  # whether shell commands that a manifest names for audio are run
+    # language in which words that are in no lexicon are read, see :mod:`mlvae.data.g2p`; None: they
+    # are unknown
     g2p: str | None = None
+    # with ``lexicon``, which units the sounds of espeak-ng are; None: units are its IPA symbols
     g2p_table: Path | None = None
-    sampling_rate: int = SAMPLING_RATE
+    sampling_rate: int = SAMPLING_RATE  # Hz, of the audio that features are made of
 
 
 def prepare_own(corpus: Path, data_dir: Path, options: Options) -> int:

@@ -41,33 +41,19 @@ Skip = Callable[[str, str, str], None]
 
 @dataclass(frozen=True)
 class Utterance:
-    """A recording, or a part of one, and what should be said in it.
+    """A recording, or a part of one, and what should be said in it."""
 
-    Attributes:
-        id: unique in its corpus.
-        audio: file, or shell command that writes one; empty where ``line`` has a cut.
-        text: what should be said; or a file that says it, see ``text_file``.
-        place: file or line that messages name.
-        speaker: None where nobody is named.
-        text_file: whether ``text`` is the name of a file.
-        is_command: whether ``audio`` is a command.
-        begin: seconds, of the part.
-        end: seconds; None: the end of the recording.
-        seconds: about its length, by which work is divided.
-        line: a cut of lhotse as JSON, in the place of all the others.
-    """
-
-    id: str
-    audio: str = ""
-    text: str = ""
-    place: str = ""
-    speaker: str | None = None
-    text_file: bool = False
-    is_command: bool = False
-    begin: float = 0.0
-    end: float | None = None
-    seconds: float = 0.0
-    line: str = ""
+    id: str  # unique in its corpus
+    audio: str = ""  # file, or shell command that writes one; empty where ``line`` has a cut
+    text: str = ""  # what should be said; or a file that says it, see ``text_file``
+    place: str = ""  # file or line that messages name
+    speaker: str | None = None  # None where nobody is named
+    text_file: bool = False  # whether ``text`` is the name of a file
+    is_command: bool = False  # whether ``audio`` is a command
+    begin: float = 0.0  # seconds, of the part
+    end: float | None = None  # seconds; None: the end of the recording
+    seconds: float = 0.0  # about its length, by which work is divided
+    line: str = ""  # a cut of lhotse as JSON, in the place of all the others
 
     def cut(self, channel: int = 0, allow_commands: bool = False) -> MonoCut:
         """The utterance as a cut with a text.
@@ -180,21 +166,14 @@ def _decoded(path: Path, reason: str) -> bytes:
 
 @dataclass(frozen=True)
 class Found:
-    """Utterances that were found, which may be gone through several times.
+    """Utterances that were found, which may be gone through several times."""
 
-    Attributes:
-        kind: what they were found in, in words.
-        items: gives them anew, and skips what cannot be used.
-        digest: 64 hexadecimal digits that change where an utterance does, its audio file included.
-        count: how many there are.
-        skipped: what could not be used: name, reason, place.
-    """
-
-    kind: str
-    items: Callable[[], Iterator[Utterance]]
+    kind: str  # what they were found in, in words
+    items: Callable[[], Iterator[Utterance]]  # gives them anew, and skips what cannot be used
+    # 64 hexadecimal digits that change where an utterance does, its audio file included
     digest: str
-    count: int
-    skipped: list[tuple[str, str, str]]
+    count: int  # how many there are
+    skipped: list[tuple[str, str, str]]  # what could not be used: name, reason, place
 
 
 def find_recordings(path: Path) -> Found:
@@ -286,17 +265,11 @@ def _stamps(utterance: Utterance) -> list[Any]:
 
 @dataclass(frozen=True)
 class RecordingWithText:
-    """A recording and its text.
+    """A recording and its text."""
 
-    Attributes:
-        id: the path below the folder without the end of the name, ``-`` between its parts.
-        recording: the audio file.
-        text: the text file.
-    """
-
-    id: str
-    recording: Path
-    text: Path
+    id: str  # the path below the folder without the end of the name, ``-`` between its parts
+    recording: Path  # the audio file
+    text: Path  # the text file
 
 
 def find_pairs(

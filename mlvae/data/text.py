@@ -62,19 +62,12 @@ _INVISIBLE = re.compile(rf"[{_ZERO_WIDTH}]+")
 
 @dataclass(frozen=True)
 class Token:
-    """A piece of a text.
+    """A piece of a text."""
 
-    Attributes:
-        text: as words are compared, see `normalized`.
-        kind: ``word``, ``sign`` or ``punctuation``.
-        written: what stands between two blanks of the text, where the token is from.
-        place: the number of that, from 1.
-    """
-
-    text: str
-    kind: str
-    written: str
-    place: int
+    text: str  # as words are compared, see `normalized`
+    kind: str  # ``word``, ``sign`` or ``punctuation``
+    written: str  # what stands between two blanks of the text, where the token is from
+    place: int  # the number of that, from 1
 
 
 class UnknownWords(ValueError):

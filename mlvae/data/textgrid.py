@@ -65,19 +65,12 @@ class Tier:
 
 @dataclass(frozen=True)
 class TextGrid:
-    """What a file holds.
+    """What a file holds."""
 
-    Attributes:
-        start: of the axis, in seconds.
-        end: of the axis, in seconds.
-        tiers: by their names in lower case, without blanks around them.
-        repairs: where the file contradicts itself without harm.
-    """
-
-    start: float
-    end: float
-    tiers: dict[str, Tier]
-    repairs: tuple[Repair, ...] = ()
+    start: float  # of the axis, in seconds
+    end: float  # of the axis, in seconds
+    tiers: dict[str, Tier]  # by their names in lower case, without blanks around them
+    repairs: tuple[Repair, ...] = ()  # where the file contradicts itself without harm
 
 
 def read_textgrid(path: Path) -> TextGrid:

@@ -56,56 +56,37 @@ SKIPPED_SHOWN = 200
 
 @dataclass(frozen=True)
 class ReferenceUnits:
-    """What a reference says of the units of an utterance, L of them.
+    """What a reference says of the units of an utterance, L of them."""
 
-    Attributes:
-        perceived: L symbols; the canonical ones where there are scores instead.
-        starts: L seconds; None where the reference has no times.
-        ends: the same.
-        scores: L means of experts' scores from 0 (wrong) to 2, None of units without; None where
-            the reference has no scores.
-        inserted: sounds that are no unit.
-    """
-
-    perceived: Sequence[str]
-    starts: Sequence[float] | None = None
-    ends: Sequence[float] | None = None
+    perceived: Sequence[str]  # L symbols; the canonical ones where there are scores instead
+    starts: Sequence[float] | None = None  # L seconds; None where the reference has no times
+    ends: Sequence[float] | None = None  # seconds
+    # L means of experts' scores from 0 (wrong) to 2, None of units without; None where the
+    # reference has no scores
     scores: Sequence[float | None] | None = None
-    inserted: Sequence[AlignmentItem] = ()
+    inserted: Sequence[AlignmentItem] = ()  # sounds that are no unit
 
 
 @dataclass(frozen=True)
 class Shown:
-    """An utterance of a report.
+    """An utterance of a report."""
 
-    Attributes:
-        answers: by name of a system what it found; all of the same units, at least one.
-        reference: None where there is none.
-    """
-
+    # by name of a system what it found; all of the same units, at least one
     answers: Mapping[str, Answer]
-    reference: ReferenceUnits | None = None
+    reference: ReferenceUnits | None = None  # None where there is none
 
 
 @dataclass(frozen=True)
 class About:
-    """What a report is of.
+    """What a report is of."""
 
-    Attributes:
-        title: heading.
-        systems: names, the first being the one that the index begins with.
-        scores: rows of a table of metrics, the first being its heading; a cell is a list of lines.
-        calibration: a PNG file; None: there is none.
-        skipped: ids and reasons.
-        notes: sentences.
-    """
-
-    title: str
-    systems: Sequence[str]
+    title: str  # heading
+    systems: Sequence[str]  # names, the first being the one that the index begins with
+    # rows of a table of metrics, the first being its heading; a cell is a list of lines
     scores: Sequence[Sequence[Sequence[str]]] = ()
-    calibration: Path | None = None
-    skipped: Sequence[tuple[str, str]] = ()
-    notes: Sequence[str] = ()
+    calibration: Path | None = None  # a PNG file; None: there is none
+    skipped: Sequence[tuple[str, str]] = ()  # ids and reasons
+    notes: Sequence[str] = ()  # sentences
 
 
 def write_pages(

@@ -504,23 +504,14 @@ CAPTION = (
 
 @dataclass(frozen=True)
 class Panel:
-    """What is drawn of one system.
+    """What is drawn of one system."""
 
-    Attributes:
-        title: Text above the panel.
-        probabilities: (N,) float64 in 0..1, P(mispronounced) of each unit.
-        mean: (B,) float64, mean probability of each bin.
-        fraction: (B,) float64, fraction of each bin's units that was mispronounced.
-        low: (B,) float64, lower ends of the fractions' intervals.
-        high: (B,) float64, upper ends.
-    """
-
-    title: str
-    probabilities: np.ndarray
-    mean: np.ndarray
-    fraction: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
+    title: str  # Text above the panel
+    probabilities: np.ndarray  # (N,) float64 in 0..1, P(mispronounced) of each unit
+    mean: np.ndarray  # (B,) float64, mean probability of each bin
+    fraction: np.ndarray  # (B,) float64, fraction of each bin's units that was mispronounced
+    low: np.ndarray  # (B,) float64, lower ends of the fractions' intervals
+    high: np.ndarray  # (B,) float64, upper ends
 
 
 def draw_reliability(panels: Sequence[Panel], title: str, path: Path) -> None:

@@ -24,48 +24,35 @@ MIN_UNITS_PER_BIN = 20
 
 @dataclass(frozen=True)
 class ReliabilityCurve:
-    """B bins of units, in the order of their probability.
+    """B bins of units, in the order of their probability."""
 
-    Attributes:
-        probability: (B,) float64, mean P(mispronounced) of the bin's units.
-        fraction: (B,) float64, fraction of them that was mispronounced.
-        low: (B,) float64, lower end of the fraction's interval (Wilson's, as if units were
-            independent of each other).
-        high: (B,) float64, upper end.
-        num_units: (B,) int64, number of units, at least 1.
-    """
-
-    probability: np.ndarray
-    fraction: np.ndarray
+    probability: np.ndarray  # (B,) float64, mean P(mispronounced) of the bin's units
+    fraction: np.ndarray  # (B,) float64, fraction of them that was mispronounced
+    # (B,) float64, lower end of the fraction's interval (Wilson's, as if units were independent of
+    # each other)
     low: np.ndarray
-    high: np.ndarray
-    num_units: np.ndarray
+    high: np.ndarray  # (B,) float64, upper end
+    num_units: np.ndarray  # (B,) int64, number of units, at least 1
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Metrics of one system's probabilities.
+    """Metrics of one system's probabilities."""
 
-    Attributes:
-        average_precision: How well they rank units, see :mod:`mlvae.score.ranking`; None where no
-            unit is mispronounced.
-        area_under_curve: The same by the ROC curve; None where all units or none are mispronounced.
-        brier_score: Mean squared distance of probability and reference (1 or 0), lower is better.
-        brier_skill: 1 - Brier score / Brier score of the base rate: 1 is perfect, 0 as good as the
-            base rate for every unit, below 0 worse. None where all units or none are mispronounced.
-        expected_calibration_error: Mean over units of the distance between the mean probability
-            and the fraction of mispronounced units of their bin, 0..1.
-        base_rate: Fraction of the units that was mispronounced.
-        num_units: Number of units.
-    """
-
+    # How well they rank units, see :mod:`mlvae.score.ranking`; None where no unit is mispronounced
     average_precision: float | None
+    # The same by the ROC curve; None where all units or none are mispronounced
     area_under_curve: float | None
+    # Mean squared distance of probability and reference (1 or 0), lower is better
     brier_score: float
+    # 1 - Brier score / Brier score of the base rate: 1 is perfect, 0 as good as the base rate for
+    # every unit, below 0 worse. None where all units or none are mispronounced.
     brier_skill: float | None
+    # Mean over units of the distance between the mean probability and the fraction of mispronounced
+    # units of their bin, 0..1
     expected_calibration_error: float
-    base_rate: float
-    num_units: int
+    base_rate: float  # Fraction of the units that was mispronounced
+    num_units: int  # Number of units
 
 
 def calibration(

@@ -34,26 +34,18 @@ WORD_TIER = "mlvae_word"
 
 @dataclass(frozen=True)
 class GradedReference:
-    """A test set of U utterances, W words and N units, with scores.
+    """A test set of U utterances, W words and N units, with scores."""
 
-    Attributes:
-        units: the utterances with their units; times and perceived units mean nothing.
-        scores: (N,) float64, 0..2; NaN where a unit was not scored.
-        word: (N,) int64 in 0..W-1, the word of each unit.
-        word_scores: (W,) float64; NaN where there is none.
-        utterance_scores: (U,) float64; NaN where there is none.
-        words_are_scored: whether experts scored words and utterances; otherwise their scores are
-            the means of their units'.
-        changed: (U,) int64 in 0..W-1: the word that is another one in the text than was said; None
-            where the texts are as they were read.
-    """
-
-    units: Reference
-    scores: np.ndarray
-    word: np.ndarray
-    word_scores: np.ndarray
-    utterance_scores: np.ndarray
+    units: Reference  # the utterances with their units; times and perceived units mean nothing
+    scores: np.ndarray  # (N,) float64, 0..2; NaN where a unit was not scored
+    word: np.ndarray  # (N,) int64 in 0..W-1, the word of each unit
+    word_scores: np.ndarray  # (W,) float64; NaN where there is none
+    utterance_scores: np.ndarray  # (U,) float64; NaN where there is none
+    # whether experts scored words and utterances; otherwise their scores are the means of their
+    # units'
     words_are_scored: bool
+    # (U,) int64 in 0..W-1: the word that is another one in the text than was said; None where the
+    # texts are as they were read
     changed: np.ndarray | None = None
 
     @property
@@ -170,27 +162,18 @@ def _means(values: np.ndarray, groups: np.ndarray, count: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class GradedHypothesis:
-    """P(mispronounced) of a system for the units, words and utterances of a reference.
+    """P(mispronounced) of a system for the units, words and utterances of a reference."""
 
-    Attributes:
-        name: the row's name in the table.
-        probabilities: (N,) float64, 0..1; 0 for the units of missing utterances.
-        word_probabilities: (W,) float64, 0..1.
-        utterance_probabilities: (U,) float64, 0..1, the mean of the units'.
-        flags: (N,) bool, what the system calls mispronounced; None where it calls nothing so.
-        missing: ids of utterances without a hypothesis.
-        num_params: number of trained parameters, or None where the row has no model.
-        training_seconds: or None.
-    """
-
-    name: str
-    probabilities: np.ndarray
-    word_probabilities: np.ndarray
-    utterance_probabilities: np.ndarray
+    name: str  # the row's name in the table
+    probabilities: np.ndarray  # (N,) float64, 0..1; 0 for the units of missing utterances
+    word_probabilities: np.ndarray  # (W,) float64, 0..1
+    utterance_probabilities: np.ndarray  # (U,) float64, 0..1, the mean of the units'
+    # (N,) bool, what the system calls mispronounced; None where it calls nothing so
     flags: np.ndarray | None = None
-    missing: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()  # ids of utterances without a hypothesis
+    # number of trained parameters, or None where the row has no model
     num_params: int | None = None
-    training_seconds: float | None = None
+    training_seconds: float | None = None  # or None
 
 
 def hypothesis_of(
@@ -268,29 +251,19 @@ def read_graded_hypothesis(
 
 @dataclass(frozen=True)
 class GradedEvaluation:
-    """Some systems scored on one set.
+    """Some systems scored on one set."""
 
-    Attributes:
-        reference: the scored set.
-        hypotheses: the rows, in their order.
-        samples: by name and by key (a threshold and a metric, or ``"correlation"`` and a level) a
-            metric on the whole set, and then on each resample, (1 + R,) float64; NaN where it is
-            not defined.
-        num_speakers: number of speakers, C.
-        num_resamples: number of resamples, R.
-        compared: pairs of names whose average precision is compared.
-        unavailable: by name of a system without hypotheses the reason.
-        notes: by name of a system what it is.
-    """
-
-    reference: GradedReference
-    hypotheses: tuple[GradedHypothesis, ...]
+    reference: GradedReference  # the scored set
+    hypotheses: tuple[GradedHypothesis, ...]  # the rows, in their order
+    # by name and by key (a threshold and a metric, or ``"correlation"`` and a level) a metric on
+    # the whole set, and then on each resample, (1 + R,) float64; NaN where it is not defined
     samples: dict[str, dict[Any, np.ndarray]]
-    num_speakers: int
-    num_resamples: int
-    compared: tuple[tuple[str, str], ...] = ()
+    num_speakers: int  # number of speakers, C
+    num_resamples: int  # number of resamples, R
+    compared: tuple[tuple[str, str], ...] = ()  # pairs of names whose average precision is compared
+    # by name of a system without hypotheses the reason
     unavailable: Mapping[str, str] = field(default_factory=dict)
-    notes: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)  # by name of a system what it is
 
     def estimate(self, name: str, key: Any) -> Difference | None:
         """A metric with its interval; None where it is not defined."""

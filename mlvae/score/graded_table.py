@@ -64,17 +64,11 @@ difference   of the AP of two systems on the same resamples of speakers; * the i
 
 @dataclass(frozen=True)
 class ChangedWords:
-    """Utterances with a changed word, and how often systems find it.
+    """Utterances with a changed word, and how often systems find it."""
 
-    Attributes:
-        reference: the utterances.
-        hypotheses: the rows.
-        on_top: of `changed_on_top`.
-    """
-
-    reference: GradedReference
-    hypotheses: Sequence[GradedHypothesis]
-    on_top: dict[str, Difference]
+    reference: GradedReference  # the utterances
+    hypotheses: Sequence[GradedHypothesis]  # the rows
+    on_top: dict[str, Difference]  # of `changed_on_top`
 
 
 def format_graded(

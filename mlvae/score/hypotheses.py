@@ -25,31 +25,22 @@ ROUNDING = 1e-4
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """The hypothesis of one system for each of the N units of a ``Reference``.
+    """The hypothesis of one system for each of the N units of a ``Reference``."""
 
-    Attributes:
-        name: The row's name in the table.
-        starts: (N,) float64, seconds.
-        ends: (N,) float64, seconds; equal to the start where the unit was not found.
-        flags: (N,) bool, the system calls the unit mispronounced.
-        num_params: Number of trained parameters, or None where the row has no model.
-        training_seconds: Seconds that training took, or None.
-        missing: Ids of utterances without a hypothesis; their units are not flagged and have no
-            span.
-        probabilities: (N,) float64, P(mispronounced), NaN for the units of missing utterances;
-            None where the system gives none.
-        perceived: N perceived symbols, ``UNKNOWN`` for the units of missing utterances; None where
-            the system names none.
-    """
-
-    name: str
-    starts: np.ndarray
-    ends: np.ndarray
-    flags: np.ndarray
+    name: str  # The row's name in the table
+    starts: np.ndarray  # (N,) float64, seconds
+    ends: np.ndarray  # (N,) float64, seconds; equal to the start where the unit was not found
+    flags: np.ndarray  # (N,) bool, the system calls the unit mispronounced
+    # Number of trained parameters, or None where the row has no model
     num_params: int | None = None
-    training_seconds: float | None = None
+    training_seconds: float | None = None  # Seconds that training took, or None
+    # Ids of utterances without a hypothesis; their units are not flagged and have no span
     missing: tuple[str, ...] = ()
+    # (N,) float64, P(mispronounced), NaN for the units of missing utterances; None where the system
+    # gives none
     probabilities: np.ndarray | None = None
+    # N perceived symbols, ``UNKNOWN`` for the units of missing utterances; None where the system
+    # names none
     perceived: tuple[str, ...] | None = None
 
 
@@ -184,15 +175,10 @@ def known_probabilities(
 
 @dataclass(frozen=True)
 class PerceivedAccuracy:
-    """How often a system names the perceived unit.
+    """How often a system names the perceived unit."""
 
-    Attributes:
-        fraction: Fraction of the named units that is right, 0..1.
-        num_named: Number of substituted units that are flagged and for which a unit is named.
-    """
-
-    fraction: float
-    num_named: int
+    fraction: float  # Fraction of the named units that is right, 0..1
+    num_named: int  # Number of substituted units that are flagged and for which a unit is named
 
 
 def perceived_accuracy(reference: Reference, hypothesis: Hypothesis) -> PerceivedAccuracy | None:
@@ -219,28 +205,21 @@ def perceived_accuracy(reference: Reference, hypothesis: Hypothesis) -> Perceive
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Some systems scored on one set.
+    """Some systems scored on one set."""
 
-    Attributes:
-        reference: The scored set.
-        hypotheses: The systems, in the order of the rows.
-        intervals: Their metrics, under the names of ``hypotheses``.
-        cluster: What the clusters of ``intervals`` are: ``"recording"`` or ``"speaker"``.
-        calibrations: By name, of those that give P(mispronounced), in the order of ``hypotheses``.
-        perceived: By name, of those that name perceived units, where that can be judged.
-        differences: By a pair of names, the first one minus the second one, by metric.
-        unavailable: By name of a system without hypotheses the reason.
-        notes: By name of a system what it is, in the order of the rows.
-    """
-
-    reference: Reference
-    hypotheses: tuple[Hypothesis, ...]
-    intervals: Intervals
-    cluster: str
+    reference: Reference  # The scored set
+    hypotheses: tuple[Hypothesis, ...]  # The systems, in the order of the rows
+    intervals: Intervals  # Their metrics, under the names of ``hypotheses``
+    cluster: str  # What the clusters of ``intervals`` are: ``"recording"`` or ``"speaker"``
+    # By name, of those that give P(mispronounced), in the order of ``hypotheses``
     calibrations: dict[str, Calibration]
+    # By name, of those that name perceived units, where that can be judged
     perceived: dict[str, PerceivedAccuracy]
+    # By a pair of names, the first one minus the second one, by metric
     differences: dict[tuple[str, str], dict[str, Difference]]
+    # By name of a system without hypotheses the reason
     unavailable: Mapping[str, str] = field(default_factory=dict)
+    # By name of a system what it is, in the order of the rows
     notes: Mapping[str, str] = field(default_factory=dict)
 
 

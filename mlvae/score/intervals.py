@@ -60,17 +60,11 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Difference:
-    """One metric of a first system minus that of a second, on the same units and resamples.
+    """One metric of a first system minus that of a second, on the same units and resamples."""
 
-    Attributes:
-        estimate: The difference on the whole set.
-        low: Lower end of its interval; None where there were too few clusters.
-        high: Upper end of its interval.
-    """
-
-    estimate: float
-    low: float | None
-    high: float | None
+    estimate: float  # The difference on the whole set
+    low: float | None  # Lower end of its interval; None where there were too few clusters
+    high: float | None  # Upper end of its interval
 
     @property
     def excludes_zero(self) -> bool:
@@ -80,24 +74,17 @@ class Difference:
 
 @dataclass(frozen=True)
 class Intervals:
-    """Metrics of S systems on the same U utterances, and how they vary.
+    """Metrics of S systems on the same U utterances, and how they vary."""
 
-    Attributes:
-        scores: Per system its metrics on the whole set.
-        num_clusters: Number of clusters, C.
-        level: Confidence level, e.g. 0.95.
-        resamples: (S, 7, R) float64, the systems in the order of ``scores``, the metrics in that of
-            ``SUM_METRICS``, and R resamples, the same ones for all systems.
-        values: (S, U, 3) float64, each utterance's metrics in the order of ``MACRO_METRICS``.
-        membership: (C, U) float64 sparse, 1 where an utterance has a unit of the cluster.
-    """
-
-    scores: dict[str, Scores]
-    num_clusters: int
-    level: float
+    scores: dict[str, Scores]  # Per system its metrics on the whole set
+    num_clusters: int  # Number of clusters, C
+    level: float  # Confidence level, e.g. 0.95.
+    # (S, 7, R) float64, the systems in the order of ``scores``, the metrics in that of
+    # ``SUM_METRICS``, and R resamples, the same ones for all systems
     resamples: np.ndarray
+    # (S, U, 3) float64, each utterance's metrics in the order of ``MACRO_METRICS``
     values: np.ndarray
-    membership: csr_array
+    membership: csr_array  # (C, U) float64 sparse, 1 where an utterance has a unit of the cluster
 
     def interval(self, system: str, metric: str) -> tuple[float, float] | None:
         """The ends of the interval of one metric; None with fewer than two clusters."""
@@ -245,25 +232,16 @@ def _multiplicities(drawn: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class SeedComparison:
-    """One metric of a first system minus that of a second one over S runs.
+    """One metric of a first system minus that of a second one over S runs."""
 
-    Attributes:
-        mean: Mean difference with its interval over runs and recordings.
-        each: Of each run its difference, with its interval over recordings.
-        first: Of each run the metric of the first system.
-        second: Of each run the metric of the second system.
-        error_runs: Standard error from the training runs; None for a single one.
-        error_clusters: Standard error from the test recordings; None for a single cluster.
-        degrees: Degrees of freedom of the interval; None where there is none.
-    """
-
-    mean: Difference
-    each: tuple[Difference, ...]
-    first: tuple[float, ...]
-    second: tuple[float, ...]
-    error_runs: float | None
+    mean: Difference  # Mean difference with its interval over runs and recordings
+    each: tuple[Difference, ...]  # Of each run its difference, with its interval over recordings
+    first: tuple[float, ...]  # Of each run the metric of the first system
+    second: tuple[float, ...]  # Of each run the metric of the second system
+    error_runs: float | None  # Standard error from the training runs; None for a single one
+    # Standard error from the test recordings; None for a single cluster
     error_clusters: float | None
-    degrees: float | None
+    degrees: float | None  # Degrees of freedom of the interval; None where there is none
 
 
 def compare_over_seeds(

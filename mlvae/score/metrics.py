@@ -61,23 +61,18 @@ METRICS = tuple(field.name for field in fields(Scores))
 class Outcomes:
     """What one system did with each of N units of U utterances.
 
-    Attributes:
-        positive: (N,) bool, mispronounced according to the reference.
-        flagged: (N,) bool, mispronounced according to the system.
-        iou: (N,) float64 in 0..1, of found and true span.
-        utterance: (N,) int64 in 0..U-1, the utterance of each unit; every utterance has a unit.
-        annotated: (N,) bool, it is known where the unit is, so that it counts for the average IoU;
-            None: of all units.
-
     Raises:
         ValueError: On construction, when the shapes differ, nothing is there, an IoU is outside
             0..1 or an utterance has no unit.
     """
 
-    positive: np.ndarray
-    flagged: np.ndarray
-    iou: np.ndarray
+    positive: np.ndarray  # (N,) bool, mispronounced according to the reference
+    flagged: np.ndarray  # (N,) bool, mispronounced according to the system
+    iou: np.ndarray  # (N,) float64 in 0..1, of found and true span
+    # (N,) int64 in 0..U-1, the utterance of each unit; every utterance has a unit
     utterance: np.ndarray
+    # (N,) bool, it is known where the unit is, so that it counts for the average IoU; None: of all
+    # units
     annotated: np.ndarray | None = None
 
     def __post_init__(self) -> None:

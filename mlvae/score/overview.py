@@ -46,23 +46,15 @@ NOBODY = "(not named)"
 
 @dataclass(frozen=True)
 class Detection:
-    """What training found out of a system, without a reference; None where it says nothing.
+    """What training found out of a system, without a reference; None where it says nothing."""
 
-    Attributes:
-        replaced_f1: F1 of finding units that were replaced in validation, of the iteration kept.
-        best_iteration: that iteration, from 1; 0: a model that was begun from, as it was.
-        acoustic_scale: in use.
-        log_loss: of P(mispronounced) of units that were replaced, with that scale.
-        expected_rate: fraction of mispronounced units that the judge was told to expect.
-        rate: what it made of it: posterior mean on validation.
-    """
-
+    # F1 of finding units that were replaced in validation, of the iteration kept
     replaced_f1: float | None
-    best_iteration: int | None
-    acoustic_scale: float | None
-    log_loss: float | None
-    expected_rate: float | None
-    rate: float | None
+    best_iteration: int | None  # that iteration, from 1; 0: a model that was begun from, as it was
+    acoustic_scale: float | None  # in use
+    log_loss: float | None  # of P(mispronounced) of units that were replaced, with that scale
+    expected_rate: float | None  # fraction of mispronounced units that the judge was told to expect
+    rate: float | None  # what it made of it: posterior mean on validation
 
     @classmethod
     def of_training(cls, training: Mapping[str, Any]) -> Detection:

@@ -20,51 +20,36 @@ UNCLEAR = "err"
 
 @dataclass(frozen=True)
 class Annotation:
-    """The fields of an annotated reference; see docs/formats.md.
+    """The fields of an annotated reference; see docs/formats.md."""
 
-    Attributes:
-        errors: N error types, ``s``, ``d``, ``a`` or empty.
-        annotated: (N,) bool, the unit has an interval of the annotators. One without is correct,
-            has no length, and does not count where times are compared.
-        words: The words of the text as units: mispronounced (``*`` perceived) where the annotators
-            mark an error in them, whatever the units are. None where the text has no words.
-        insertions: Per utterance the inserted sounds, which are no unit; seconds.
-        counts: Numbers of ``insertions`` (sounds of no unit), ``words with insertions``,
-            ``unplaced`` errors (on phones that the text's pronunciation lacks), and words
-            ``excused`` (read in another of their pronunciations).
-    """
-
-    errors: list[str]
+    errors: list[str]  # N error types, ``s``, ``d``, ``a`` or empty
+    # (N,) bool, the unit has an interval of the annotators. One without is correct, has no length,
+    # and does not count where times are compared.
     annotated: np.ndarray
+    # The words of the text as units: mispronounced (``*`` perceived) where the annotators mark an
+    # error in them, whatever the units are. None where the text has no words.
     words: Reference | None
+    # Per utterance the inserted sounds, which are no unit; seconds
     insertions: list[list[AlignmentItem]]
+    # Numbers of ``insertions`` (sounds of no unit), ``words with insertions``, ``unplaced`` errors
+    # (on phones that the text's pronunciation lacks), and words ``excused`` (read in another of
+    # their pronunciations)
     counts: dict[str, int]
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A test set of U utterances and N units.
+    """A test set of U utterances and N units."""
 
-    Attributes:
-        utterances: U utterance ids, in the order of the file.
-        speakers: U speakers.
-        first: (U + 1,) int64; the units of utterance u are ``first[u]:first[u + 1]``.
-        canonical: N canonical symbols.
-        perceived: N perceived symbols.
-        starts: (N,) float64, seconds.
-        ends: (N,) float64, seconds.
-        sources: N ids of the recordings that the units were taken from.
-        annotation: Of annotated corpora; None where the mismatches were made.
-    """
-
-    utterances: list[str]
-    speakers: list[str]
-    first: np.ndarray
-    canonical: list[str]
-    perceived: list[str]
-    starts: np.ndarray
-    ends: np.ndarray
-    sources: list[str]
+    utterances: list[str]  # U utterance ids, in the order of the file
+    speakers: list[str]  # U speakers
+    first: np.ndarray  # (U + 1,) int64; the units of utterance u are ``first[u]:first[u + 1]``
+    canonical: list[str]  # N canonical symbols
+    perceived: list[str]  # N perceived symbols
+    starts: np.ndarray  # (N,) float64, seconds
+    ends: np.ndarray  # (N,) float64, seconds
+    sources: list[str]  # N ids of the recordings that the units were taken from
+    # Of annotated corpora; None where the mismatches were made
     annotation: Annotation | None = None
 
     @property

@@ -65,15 +65,10 @@ GRADED_THRESHOLD = "0.5"
 
 @dataclass(frozen=True)
 class Source:
-    """Where answers lie.
+    """Where answers lie."""
 
-    Attributes:
-        name: of the system, as it is shown.
-        path: a manifest of cuts with the tiers of localisation.
-    """
-
-    name: str
-    path: Path
+    name: str  # of the system, as it is shown
+    path: Path  # a manifest of cuts with the tiers of localisation
 
 
 def report(

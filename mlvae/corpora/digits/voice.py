@@ -28,27 +28,16 @@ TRIM_THRESHOLD = 150 / 32768
 
 @dataclass(frozen=True)
 class SpokenClip:
-    """One word to be spoken.
+    """One word to be spoken."""
 
-    Attributes:
-        path: file to write, relative to the folder of the work.
-        text: the word.
-        rate: words per minute.
-        pitch: base pitch of the voice, 0 to 99.
-        pitch_range: 0 (monotone) to 99.
-        peak: amplitude of the loudest sample before noise, up to 1.
-        snr: signal-to-noise ratio of the added white noise in dB.
-        noise_seed: of that noise.
-    """
-
-    path: str
-    text: str
-    rate: int
-    pitch: int
-    pitch_range: int
-    peak: float
-    snr: float
-    noise_seed: int
+    path: str  # file to write, relative to the folder of the work
+    text: str  # the word
+    rate: int  # words per minute
+    pitch: int  # base pitch of the voice, 0 to 99
+    pitch_range: int  # 0 (monotone) to 99
+    peak: float  # amplitude of the loudest sample before noise, up to 1
+    snr: float  # signal-to-noise ratio of the added white noise in dB
+    noise_seed: int  # of that noise
 
 
 @dataclass(frozen=True)

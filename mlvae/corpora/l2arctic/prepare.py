@@ -63,28 +63,20 @@ OWN_FILES = ("repairs.jsonl", "annotation.json")
 class CorpusOptions:
     """What fixes the corpus folder, together with the tree it is made from.
 
-    Attributes:
-        title: heading of tables.
-        synthetic: whether the speech was simulated.
-        protocol: ``text`` or ``annotation``.
-        unit: ``phone`` or ``bpe`` (BPE tokens, protocol text only).
-        unknown_words: ``stop`` or ``skip``.
-        split: ``official``, or ``speaker:<NAME>``: that one is test, those of `VALID` are valid.
-        num_utterances: of the annotated ones, drawn evenly from the speakers; None: all.
-        seed: of the drawing.
-
     Raises:
         ValueError: if a choice is none of these, or BPE tokens of the annotation are wanted.
     """
 
-    title: str = "L2-ARCTIC"
-    synthetic: bool = False
-    protocol: str = "text"
-    unit: str = "phone"
-    unknown_words: str = "stop"
+    title: str = "L2-ARCTIC"  # heading of tables
+    synthetic: bool = False  # whether the speech was simulated
+    protocol: str = "text"  # ``text`` or ``annotation``
+    unit: str = "phone"  # ``phone`` or ``bpe`` (BPE tokens, protocol text only)
+    unknown_words: str = "stop"  # ``stop`` or ``skip``
+    # ``official``, or ``speaker:<NAME>``: that one is test, those of `VALID` are valid
     split: str = "official"
+    # of the annotated ones, drawn evenly from the speakers; None: all
     num_utterances: int | None = None
-    seed: int = 0
+    seed: int = 0  # of the drawing
 
     def __post_init__(self) -> None:
         for value, choices in (

@@ -39,18 +39,13 @@ _VOICED_SIBILANTS = frozenset(["JH", "Z", "ZH"])
 
 @dataclass(frozen=True)
 class Segment:
-    """One phone of an utterance, as it should be and as it is spoken.
+    """One phone of an utterance, as it should be and as it is spoken."""
 
-    Attributes:
-        word: index of its word.
-        canonical: ARPAbet with stress; None: an insertion.
-        perceived: what an annotator writes, ARPAbet with stress, or ``err``; None: a deletion.
-        spoken: what the voice is given (see `mlvae.corpora.simulate.phones`); None: a deletion.
-    """
-
-    word: int
-    canonical: str | None
+    word: int  # index of its word
+    canonical: str | None  # ARPAbet with stress; None: an insertion
+    # what an annotator writes, ARPAbet with stress, or ``err``; None: a deletion
     perceived: str | None
+    # what the voice is given (see `mlvae.corpora.simulate.phones`); None: a deletion
     spoken: str | None
 
     @property

@@ -77,19 +77,12 @@ _LAST_SERVED = "YBAA"  # has one utterance fewer than the others, as in the real
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence to be read.
+    """A sentence to be read."""
 
-    Attributes:
-        id: such as ``arctic_a0001``.
-        text: as written.
-        words: in small letters, without punctuation.
-        phones: canonical phones of each word, vowels with stress.
-    """
-
-    id: str
-    text: str
-    words: tuple[str, ...]
-    phones: tuple[tuple[str, ...], ...]
+    id: str  # such as ``arctic_a0001``
+    text: str  # as written
+    words: tuple[str, ...]  # in small letters, without punctuation
+    phones: tuple[tuple[str, ...], ...]  # canonical phones of each word, vowels with stress
 
 
 @dataclass(frozen=True)
@@ -104,16 +97,11 @@ class PlannedUtterance:
 
 @dataclass(frozen=True)
 class Plan:
-    """The whole corpus, speaker by speaker.
+    """The whole corpus, speaker by speaker."""
 
-    Attributes:
-        utterances: in the order of speakers and sentences.
-        habits: the confusions that each speaker makes often.
-        rates: of each speaker and confusion, see `mlvae.corpora.simulate.errors`.
-    """
-
-    utterances: list[PlannedUtterance]
-    habits: dict[str, list[Pair]]
+    utterances: list[PlannedUtterance]  # in the order of speakers and sentences
+    habits: dict[str, list[Pair]]  # the confusions that each speaker makes often
+    # of each speaker and confusion, see `mlvae.corpora.simulate.errors`
     rates: dict[str, dict[Pair, float]]
 
 

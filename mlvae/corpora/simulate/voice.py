@@ -52,37 +52,22 @@ class _Event(ctypes.Structure):
 
 @dataclass(frozen=True)
 class SpokenUtterance:
-    """One utterance to be spoken.
+    """One utterance to be spoken."""
 
-    Attributes:
-        path: wav file to write, relative to the folder of the work.
-        voice: as espeak-ng has it, such as ``en-us+f1``.
-        words: phones of each word, see `mlvae.corpora.simulate.phones`; a word may be empty.
-        pauses: for each word, how many of espeak-ng's long pauses follow it.
-        rate: words per minute.
-        pitch: base pitch of the voice, 0 to 99.
-        pitch_range: 0 (monotone) to 99.
-        warp: factor on all frequencies, formants included; times are divided by it.
-        tilt: coefficient of the first-order filter ``x[n] - tilt * x[n - 1]``.
-        peak: amplitude of the loudest sample before noise, up to 1.
-        snr: signal-to-noise ratio of the added white noise in dB.
-        edges: seconds of silence before and after.
-        noise_seed: of the noise.
-    """
-
-    path: str
-    voice: str
+    path: str  # wav file to write, relative to the folder of the work
+    voice: str  # as espeak-ng has it, such as ``en-us+f1``
+    # phones of each word, see `mlvae.corpora.simulate.phones`; a word may be empty
     words: list[list[str]]
-    pauses: list[int]
-    rate: int
-    pitch: int
-    pitch_range: int
-    warp: float
-    tilt: float
-    peak: float
-    snr: float
-    edges: tuple[float, float]
-    noise_seed: int
+    pauses: list[int]  # for each word, how many of espeak-ng's long pauses follow it
+    rate: int  # words per minute
+    pitch: int  # base pitch of the voice, 0 to 99
+    pitch_range: int  # 0 (monotone) to 99
+    warp: float  # factor on all frequencies, formants included; times are divided by it
+    tilt: float  # coefficient of the first-order filter ``x[n] - tilt * x[n - 1]``
+    peak: float  # amplitude of the loudest sample before noise, up to 1
+    snr: float  # signal-to-noise ratio of the added white noise in dB
+    edges: tuple[float, float]  # seconds of silence before and after
+    noise_seed: int  # of the noise
 
 
 @dataclass(frozen=True)

@@ -33,57 +33,35 @@ _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 @dataclass(frozen=True)
 class ScoredWord:
-    """A word with its phones and scores.
+    """A word with its phones and scores."""
 
-    Attributes:
-        text: as written.
-        phones: folded.
-        scores: of each phone the mean over the experts, 0 to 2; None where it was not scored.
-        score: of the word, 0 to 10; None where there is none.
-    """
-
-    text: str
-    phones: tuple[str, ...]
+    text: str  # as written
+    phones: tuple[str, ...]  # folded
+    # of each phone the mean over the experts, 0 to 2; None where it was not scored
     scores: tuple[float | None, ...]
-    score: float | None = None
+    score: float | None = None  # of the word, 0 to 10; None where there is none
 
 
 @dataclass(frozen=True)
 class Utterance:
-    """An utterance as the corpus describes it.
+    """An utterance as the corpus describes it."""
 
-    Attributes:
-        id: of the utterance.
-        speaker: who speaks.
-        recording: the audio file, which need not be there.
-        text: what should be said.
-        half: ``train`` or ``test``; empty where the corpus has no halves.
-        words: empty where nothing was scored.
-        score: of the utterance, 0 to 10; None where there is none.
-    """
-
-    id: str
-    speaker: str
-    recording: Path
-    text: str
-    half: str = ""
-    words: tuple[ScoredWord, ...] = ()
-    score: float | None = None
+    id: str  # of the utterance
+    speaker: str  # who speaks
+    recording: Path  # the audio file, which need not be there
+    text: str  # what should be said
+    half: str = ""  # ``train`` or ``test``; empty where the corpus has no halves
+    words: tuple[ScoredWord, ...] = ()  # empty where nothing was scored
+    score: float | None = None  # of the utterance, 0 to 10; None where there is none
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """What a folder holds.
+    """What a folder holds."""
 
-    Attributes:
-        utterances: those whose description can be read, in the order of their ids.
-        halves: those that are there, of `HALVES`.
-        is_scored: whether there are phones and their scores.
-    """
-
-    utterances: list[Utterance]
-    halves: tuple[str, ...]
-    is_scored: bool
+    utterances: list[Utterance]  # those whose description can be read, in the order of their ids
+    halves: tuple[str, ...]  # those that are there, of `HALVES`
+    is_scored: bool  # whether there are phones and their scores
 
 
 def read_corpus(corpus_dir: Path, report: StageReport) -> Corpus:

@@ -53,25 +53,17 @@ _REMEDY = (
 class CorpusOptions:
     """What fixes the corpus folder, together with the tree it is made from.
 
-    Attributes:
-        protocol: ``text`` (units by the lexicon) or ``corpus`` (its own phones).
-        unknown_words: ``stop`` or ``skip``.
-        split: ``official`` (its halves) or ``speakers`` (the last ones by id are test).
-        digit_strings: whether strings of digits are kept from training, and tested with a word of
-            the text changed.
-        num_utterances: drawn evenly from the speakers; None: all.
-        seed: of what is drawn.
-
     Raises:
         ValueError: a choice is none of these.
     """
 
-    protocol: str
-    split: str
-    unknown_words: str = "stop"
+    protocol: str  # ``text`` (units by the lexicon) or ``corpus`` (its own phones)
+    split: str  # ``official`` (its halves) or ``speakers`` (the last ones by id are test)
+    unknown_words: str = "stop"  # ``stop`` or ``skip``
+    # whether strings of digits are kept from training, and tested with a word of the text changed
     digit_strings: bool = False
-    num_utterances: int | None = None
-    seed: int = 0
+    num_utterances: int | None = None  # drawn evenly from the speakers; None: all
+    seed: int = 0  # of what is drawn
 
     def __post_init__(self) -> None:
         for value, choices in (
@@ -107,19 +99,15 @@ def choose_options(
 
 @dataclass
 class Made:
-    """What has been made so far.
+    """What has been made so far."""
 
-    Attributes:
-        cuts: by split.
-        reference: of all utterances with scores.
-        unknown: words without a pronunciation.
-        counts: numbers of units, of those without a score, of scores that no unit has, and of
-            utterances with a changed word.
-    """
-
+    # by split
     cuts: dict[str, list[MonoCut]] = field(default_factory=lambda: {s: [] for s in SPLITS})
+    # of all utterances with scores
     reference: list[SupervisionSegment] = field(default_factory=list)
-    unknown: Counter[str] = field(default_factory=Counter)
+    unknown: Counter[str] = field(default_factory=Counter)  # words without a pronunciation
+    # numbers of units, of those without a score, of scores that no unit has, and of utterances with
+    # a changed word
     counts: Counter[str] = field(default_factory=Counter)
 
 
@@ -217,19 +205,12 @@ def choose(utterances: Sequence[Utterance], options: CorpusOptions) -> list[Utte
 
 @dataclass(frozen=True)
 class Word:
-    """A canonical word.
+    """A canonical word."""
 
-    Attributes:
-        text: in small letters.
-        pronunciations: phones; the first are the canonical units.
-        scores: of the canonical units, 0 to 2; None where one is not scored.
-        score: of the word, 0 to 10; None where there is none.
-    """
-
-    text: str
-    pronunciations: tuple[Pronunciation, ...]
-    scores: tuple[float | None, ...]
-    score: float | None = None
+    text: str  # in small letters
+    pronunciations: tuple[Pronunciation, ...]  # phones; the first are the canonical units
+    scores: tuple[float | None, ...]  # of the canonical units, 0 to 2; None where one is not scored
+    score: float | None = None  # of the word, 0 to 10; None where there is none
 
 
 def corpus_words(utterance: Utterance) -> list[Word]:
