@@ -15,7 +15,14 @@ from typing import Optional, Union
 import numpy as np
 from lhotse import Recording, RecordingSet, SupervisionSegment, SupervisionSet
 
-from mlvae.data.audio import AudioError, file_recording, files_below, is_recording, read_audio
+from mlvae.data.audio import (
+    AudioError,
+    check_not_silent,
+    file_recording,
+    files_below,
+    is_recording,
+    read_audio,
+)
 from mlvae.stage import StageReport, progress
 
 _WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -66,8 +73,7 @@ def check_clip(path: Path) -> tuple[int, int]:
         )
     if not np.any(samples):
         raise AudioError("nothing but zeros")
-    if samples.min() == samples.max():
-        raise AudioError(f"digital silence: all samples are {samples[0]:g}")
+    check_not_silent(samples)
     return len(samples), sampling_rate
 
 
