@@ -285,6 +285,13 @@ class StageReport:
         where = f" ({place})" if place else ""
         print(f"{self.stage}: skipped {item}{where}: {reason}", file=sys.stderr, flush=True)
 
+    def count(self, item: str, reason: str | None) -> None:
+        """Count ``item`` as skipped, or as done where there is no reason."""
+        if reason is None:
+            self.done()
+        else:
+            self.skip(item, reason)
+
     def again(self) -> StageReport:
         """A report of items that are counted here already, so that each counts once.
 

@@ -22,6 +22,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from mlvae.data.dataset import load_features
+from mlvae.score.calibration import ReliabilityCurve
 from mlvae.stage import atomic_path
 from mlvae.tiers import tier
 
@@ -506,12 +507,9 @@ CAPTION = (
 class Panel:
     """What is drawn of one system."""
 
-    title: str  # Text above the panel
+    title: str  # above the panel
     probabilities: np.ndarray  # (N,) float64 in 0..1, P(mispronounced) of each unit
-    mean: np.ndarray  # (B,) float64, mean probability of each bin
-    fraction: np.ndarray  # (B,) float64, fraction of each bin's units that was mispronounced
-    low: np.ndarray  # (B,) float64, lower ends of the fractions' intervals
-    high: np.ndarray  # (B,) float64, upper ends
+    curve: ReliabilityCurve
 
 
 def draw_reliability(panels: Sequence[Panel], title: str, path: Path) -> None:
@@ -558,10 +556,11 @@ def _draw_curve(axes: Axes, panel: Panel) -> None:
     axes.set_xlim(-0.03, 1.03)
     axes.set_ylim(-0.03, 1.03)
     axes.plot([0, 1], [0, 1], linestyle="--", linewidth=1.0, color=INK)
-    bars = np.stack([panel.fraction - panel.low, panel.high - panel.fraction])
+    curve = panel.curve
+    bars = np.stack([curve.fraction - curve.low, curve.high - curve.fraction])
     axes.errorbar(
-        panel.mean,
-        panel.fraction,
+        curve.probability,
+        curve.fraction,
         # Wilson's interval ends at the fraction where that is 0 or 1, up to rounding.
         yerr=np.maximum(bars, 0.0),
         fmt="o",

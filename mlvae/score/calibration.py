@@ -20,6 +20,11 @@ from mlvae.score.ranking import area_under_curve, average_precision
 
 MAX_BINS = 15
 MIN_UNITS_PER_BIN = 20
+#: Fields of `Calibration` that say how good probabilities are.
+CALIBRATION_METRICS = (
+    *("average_precision", "area_under_curve", "brier_score", "brier_skill"),
+    "expected_calibration_error",
+)
 
 
 @dataclass(frozen=True)

@@ -274,19 +274,11 @@ def graded_panels(evaluation: GradedEvaluation) -> list[Panel]:
             continue  # random and flag-all
         probabilities = hypothesis.probabilities[reference.scored]
         for threshold in CALIBRATED:
-            curve = reliability_curve(probabilities, reference.scores[reference.scored] < threshold)
+            wrong = reference.scores[reference.scored] < threshold
             skill = evaluation.estimate(hypothesis.name, (threshold, "brier_skill"))
             note = f"wrong below {threshold:g}"
             if skill is not None:
                 note += f", Brier skill {skill.estimate:.3f}"
-            panels.append(
-                Panel(
-                    title=f"{hypothesis.name}\n{note}",
-                    probabilities=probabilities,
-                    mean=curve.probability,
-                    fraction=curve.fraction,
-                    low=curve.low,
-                    high=curve.high,
-                )
-            )
+            curve = reliability_curve(probabilities, wrong)
+            panels.append(Panel(f"{hypothesis.name}\n{note}", probabilities, curve))
     return panels

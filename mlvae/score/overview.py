@@ -22,18 +22,19 @@ from mlvae.data.dataset import load_cuts
 from mlvae.data.manifests import write_json
 from mlvae.environment import versions
 from mlvae.plausibility import FlaggedUnits, training_data_warnings
-from mlvae.report.plots import LEARNING_CURVES
 from mlvae.score.experiment import (
     STAGE,
     find_systems,
     finish,
     flagged_units,
+    made_files,
     read_corpus,
     read_cuts,
     training_path,
     warnings_of,
+    write_and_print,
 )
-from mlvae.stage import StageReport, atomic_path, stage_folder
+from mlvae.stage import StageReport, stage_folder
 from mlvae.systems import KINDS
 from mlvae.tiers import DELETED, has_tier, tier
 
@@ -132,9 +133,7 @@ def write_overview(data_dir: Path, exp_dir: Path, declared: Sequence[System], se
             f"no system that flags units has answers in {exp_dir}: stages 4 (train) and 5 "
             "(localize) make them"
         )
-    outputs = [exp_dir / name for name in MADE]
-    outputs += [training_path(system, exp_dir).parent / LEARNING_CURVES for system in systems]
-    with stage_folder(STAGE, exp_dir, outputs, reads=[data_dir]):
+    with stage_folder(STAGE, exp_dir, made_files(MADE, systems, exp_dir), reads=[data_dir]):
         return _write(data_dir, exp_dir, systems, seed)
 
 
@@ -157,10 +156,7 @@ def _write(data_dir: Path, exp_dir: Path, systems: Sequence[System], seed: int) 
         "warnings": warnings_of(systems, flagged, exp_dir),
     }
     write_json(exp_dir / "overview.json", content)
-    text = format_overview(content)
-    with atomic_path(exp_dir / "overview.txt") as temporary:
-        temporary.write_text(text, encoding="utf-8")
-    print(f"\n{text}", flush=True)
+    write_and_print(exp_dir, {"overview.txt": format_overview(content)})
 
     report = StageReport(stage=STAGE, folder=exp_dir)
     answered = {
@@ -169,10 +165,7 @@ def _write(data_dir: Path, exp_dir: Path, systems: Sequence[System], seed: int) 
     }
     for name in due:
         lacking = [label for label, ids in answered.items() if name not in ids]
-        if lacking:
-            report.skip(name, f"no answer of {'; '.join(lacking)}")
-        else:
-            report.done()
+        report.count(name, f"no answer of {'; '.join(lacking)}" if lacking else None)
     finish(systems, flagged, content["warnings"], list(MADE), exp_dir)
     return report.finish()
 

@@ -12,7 +12,7 @@ from tabulate import tabulate
 
 from mlvae.score.graded import GradedHypothesis
 from mlvae.score.hypotheses import Evaluation, Hypothesis, covered_units, outcomes
-from mlvae.score.intervals import Difference
+from mlvae.score.intervals import LEVEL, Difference
 from mlvae.score.metrics import precision_recall_f1, score
 from mlvae.score.reference import Reference
 from mlvae.tiers import DELETED
@@ -246,7 +246,7 @@ def _zero_line(evaluation: Evaluation) -> str:
         for (first, second), by_metric in evaluation.differences.items()
         if not by_metric[HEADLINE].excludes_zero
     ]
-    total, level = len(evaluation.differences), 100 * evaluation.intervals.level
+    total, level = len(evaluation.differences), 100 * LEVEL
     line = (
         f"* the {level:.0f} % interval excludes 0: for pooled F1 in {total - len(within)} of "
         f"{total} differences"
@@ -259,7 +259,7 @@ def _zero_line(evaluation: Evaluation) -> str:
 def _note(evaluation: Evaluation, corpus: dict) -> str:
     cluster, intervals = evaluation.cluster, evaluation.intervals
     note = NOTE.format(
-        level=100 * intervals.level,
+        level=100 * LEVEL,
         num_clusters=intervals.num_clusters,
         clusters=cluster if cluster == "speaker" else "source recording",
         or_speakers=" or other speakers" if cluster == "recording" else "",
