@@ -31,7 +31,6 @@ measures are (Stouffer), so that neither alone decides::
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -40,9 +39,8 @@ from pathlib import Path
 import numpy as np
 
 from mlvae.answers import Answer, Unit, read_answers, read_skipped
-from mlvae.made import atomic_path
 from mlvae.report.exports import source_of
-from mlvae.stage import log, made_table
+from mlvae.stage import log, made_table, write_csv
 from mlvae.tiers import DELETED, UNKNOWN
 
 COMMAND = "audit"
@@ -95,12 +93,9 @@ class Finding:
 
 
 def ranked(answers: Callable[[], Iterable[Answer]]) -> list[Finding]:
-    """What the audit says of utterances, the worst first.
+    """What the audit says of utterances, the worst first; ``answers`` is called twice.
 
     A few hundred bytes of each utterance are held, and no answer.
-
-    Args:
-        answers: gives all of them anew, one by one; it is called twice.
     """
     gains, sizes, total = [], [], 0.0
     for answer in answers():
@@ -122,8 +117,7 @@ def fit_of(gains: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         gains: (U,) float64, ``loop_gain`` of each utterance.
         sizes: (U,) int, number of units.
 
-    Returns:
-        (U,) float64; 0 where all of a group are equal.
+    Returns: (U,) float64; 0 where all of a group are equal.
     """
     fit = np.zeros(len(gains))
     order = np.argsort(sizes, kind="stable")
@@ -138,9 +132,7 @@ def fit_of(gains: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 def worst_stretch(units: Sequence[Unit], rate: float) -> Stretch | None:
     """The units in a row that match least; None where none is worse than chance makes one.
 
-    Args:
-        units: of an utterance.
-        rate: mean P(mispronounced) of the corpus.
+    ``rate`` is the mean P(mispronounced) of the corpus.
     """
     usual = _log_odds(rate)
     total = best = 0.0
@@ -157,13 +149,7 @@ def worst_stretch(units: Sequence[Unit], rate: float) -> Stretch | None:
 
 
 def finding_of(answer: Answer, rate: float, fit: float) -> Finding:
-    """What the audit says of one utterance.
-
-    Args:
-        answer: of it.
-        rate: mean P(mispronounced) of the corpus.
-        fit: see :func:`fit_of`.
-    """
+    """What the audit says of one utterance; see :func:`worst_stretch` and :func:`fit_of`."""
     stretch = worst_stretch(answer.units, rate)
     evidence = 0.0 if stretch is None else stretch.evidence
     place: dict = {}
@@ -282,15 +268,9 @@ def audit(folder: Path, out: Path) -> int:
         lost = [Finding(name, None, f"no answer: {reason}") for name, reason in without.items()]
         if unread and not findings:  # an earlier table says more
             raise ValueError(f"{folder}: none of its answers can be used")
-        with (
-            atomic_path(out, record) as temporary,
-            temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
-        ):
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(COLUMNS)
-            lost.sort(key=lambda one: not _is_unfit(one))
-            first = sum(map(_is_unfit, lost))
-            writer.writerows(_rows([*lost[:first], *findings, *lost[first:]]))
+        unfit = [one for one in lost if _is_unfit(one)]
+        others = [one for one in lost if not _is_unfit(one)]
+        write_csv(out, COLUMNS, _rows([*unfit, *findings, *others]), record)
     log(
         f"{COMMAND}: {len(findings) + len(lost)} in = {len(findings)} done + {len(lost)} without "
         f"an answer; {out}"

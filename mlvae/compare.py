@@ -22,14 +22,14 @@ from mlvae.answers import Answer, Unit, read_answers
 from mlvae.data.audio import files_below
 from mlvae.data.text import decode_text
 from mlvae.data.textgrid import TextGrid, read_textgrid, shift_to_recording, tidy_intervals
-from mlvae.made import Record, atomic_path, path_of_id
+from mlvae.made import Record, path_of_id
 from mlvae.report.textgrid import POINTS
 from mlvae.score.calibration import calibration
 from mlvae.score.hypotheses import Hypothesis, known_probabilities, outcomes, perceived_accuracy
 from mlvae.score.metrics import score
-from mlvae.score.reference import UNCLEAR, Reference
+from mlvae.score.reference import UNCLEAR, Reference, firsts
 from mlvae.score.tables import TOLERANCE, tabulated
-from mlvae.stage import log, made_table
+from mlvae.stage import log, made_table, write_csv
 
 COMMAND = "compare"
 COLUMNS = (
@@ -59,36 +59,40 @@ class Verdict:
     end: float | None = None  # seconds
 
 
-class TextGrids:
+class _Corrections:
+    """What a person has made of answers, and what of it can be used."""
+
+    has_times: bool
+
+    def __init__(self) -> None:
+        self.skipped: dict[str, str] = {}  # by file or line the reason why it cannot be used
+        self.num_done = 0  # files or lines that were used
+        self.num_unsure = 0  # units that the person cannot tell
+        self.num_unchanged = 0  # files that say what the answers say
+
+    def _skip(self, place: object, reason: object) -> None:
+        self.skipped[str(place)] = " ".join(str(reason).split())
+
+
+class TextGrids(_Corrections):
     """A folder of TextGrids, named as the utterances.
 
     The tier ``perceived`` (of stage 5 ``mlvae_perceived``) is the correction: one label for each
     unit, in order, of an interval or, for what has no length, of a point. ``-`` is a unit that was
     left out, ``?`` one that the person cannot tell. The tier ``units``, where it is still there,
     says which units are meant, and its times count where only they were changed.
-
-    Attributes:
-        skipped: by file the reason why it cannot be used.
-        num_done: files that were used.
-        num_unchanged: those that say what the answers say.
-        num_unsure: units that the person cannot tell.
     """
 
     has_times = True
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.skipped: dict[str, str] = {}
-        self.num_done = self.num_unchanged = self.num_unsure = 0
+        super().__init__()
         self._files: dict[str, Path] = {}
         for path in files_below(folder, lambda error: self._skip(error.filename, error)):
             if path.suffix.lower() == ".textgrid":
                 other = self._files.setdefault(str(path.relative_to(folder).with_suffix("")), path)
                 if other != path:
                     self._skip(path, f"{other.name} has the same name, and is used")
-
-    def _skip(self, place: object, reason: object) -> None:
-        self.skipped[str(place)] = " ".join(str(reason).split())
 
     def of(self, answer: Answer) -> dict[int, Verdict]:
         """By index of a unit the verdict; empty where there is no file, or one that is no use."""
@@ -118,10 +122,7 @@ class TextGrids:
 
 
 def verdicts_of(grid: TextGrid, answer: Answer) -> dict[int, Verdict]:
-    """What a corrected TextGrid says of the units of an answer.
-
-    Returns:
-        By index of a unit the verdict; units that the person cannot tell are not there.
+    """By index of a unit what a corrected TextGrid says; units that are unsure are not there.
 
     Raises:
         ValueError: a tier is missing, or its units are not those of the answer.
@@ -170,26 +171,19 @@ def _short(labels: Iterable[str]) -> str:
     return repr(text if len(text) <= 60 else f"{text[:57]}...")
 
 
-class Table:
+class Table(_Corrections):
     """A table (.csv, .tsv) of verdicts, a row for each unit that was judged.
 
     Columns are named as those of ``units.csv``: ``utterance``; ``index`` or ``start`` of the unit;
     ``verdict``: ``right`` where the sound is that of the text, ``wrong``, ``unsure``, or nothing;
     and where they are there ``unit``, which is checked, and ``said``, the sound that was said.
-
-    Attributes:
-        skipped: by line the reason why it cannot be used.
-        num_done: lines that were used.
-        num_unsure: units that the person cannot tell.
     """
 
     has_times = False
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.skipped: dict[str, str] = {}
-        self.num_done = self.num_unsure = 0
-        self._rows: dict[str, list[tuple[int, dict[str, str]]]] = {}
+        super().__init__()
+        self._rows: dict[str, list[tuple[str, dict[str, str]]]] = {}
         lines = decode_text(path.read_bytes()).lstrip("\ufeff").split("\n")
         delimiter = max(",;\t", key=lines[0].count)
         reader = csv.DictReader(io.StringIO("\n".join(lines)), delimiter=delimiter)
@@ -205,12 +199,9 @@ class Table:
                 cells = {name: (row.get(name) or "").strip() for name in columns}
                 if cells["verdict"]:
                     rows = self._rows.setdefault(cells["utterance"], [])
-                    rows.append((reader.line_num, cells))
+                    rows.append((f"{path}, line {reader.line_num}", cells))
         except csv.Error as error:
             raise ValueError(f"{path}, line {reader.line_num + 1}: {error}") from error
-
-    def _skip(self, line: int, reason: object) -> None:
-        self.skipped[f"{self.path}, line {line}"] = str(reason)
 
     def of(self, answer: Answer) -> dict[int, Verdict]:
         """By index of a unit the verdict."""
@@ -314,7 +305,7 @@ class _Judged:
         reference = Reference(
             self.utterances,
             self.utterances,
-            np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64),
+            firsts(self.sizes),
             [unit.symbol for unit in self.units],
             [verdict.perceived for verdict in self.verdicts],
             *np.array(true, dtype=np.float64).T,
@@ -369,11 +360,7 @@ def _compare(folder: Path, corrected: Path, out: Path | None, record: Record | N
     for place, reason in corrections.skipped.items():
         log(f"{COMMAND}: skipped {place}: {reason}")
     if out is not None and corrections.num_done:
-        with (
-            atomic_path(out, record) as temporary,
-            temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
-        ):
-            csv.writer(file, lineterminator="\n").writerows([COLUMNS, *differences])
+        write_csv(out, COLUMNS, differences, record)
     if judged.units:
         print(f"\n{_report(judged, corrections)}\n\n{_shown(differences, out)}\n", flush=True)
     done, skipped = corrections.num_done, len(corrections.skipped)
@@ -407,7 +394,7 @@ def _differences(answer: Answer, verdicts: dict[int, Verdict]) -> Iterator[Seque
             )
 
 
-def _report(judged: _Judged, corrections: TextGrids | Table) -> str:
+def _report(judged: _Judged, corrections: _Corrections) -> str:
     """The metrics as text."""
     reference, hypothesis = judged.arrays()
     scores, wrong = score(outcomes(reference, hypothesis)), reference.positive
@@ -416,7 +403,7 @@ def _report(judged: _Judged, corrections: TextGrids | Table) -> str:
         f"{wrong.sum():,} mispronounced ({100 * wrong.mean():.1f} %), {hypothesis.flags.sum():,} "
         f"flagged; {corrections.num_unsure:,} more are unsure, and do not count"
     ]
-    if isinstance(corrections, TextGrids) and corrections.num_unchanged:
+    if corrections.num_unchanged:
         lines.append(
             f"{corrections.num_unchanged:,} of {corrections.num_done:,} files say what the answers "
             "say: they count as looked at and found right"

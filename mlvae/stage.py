@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import errno
 import json
 import os
@@ -233,6 +234,19 @@ def made_table(path: Path, stage: str, columns: Sequence[str]) -> Iterator[Recor
         finally:
             if alone:
                 record.tidy()
+
+
+def write_csv(
+    path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]], record: Record
+) -> None:
+    """Write a table, whole or not at all; bytes of a file name that are no UTF-8 are escaped."""
+    with (
+        atomic_path(path, record) as temporary,
+        temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
+    ):
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(rows)
 
 
 def check_writable(folder: Path) -> None:

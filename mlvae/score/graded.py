@@ -24,7 +24,7 @@ from mlvae.score.calibration import equal_mass_bins
 from mlvae.score.hypotheses import tier_hypothesis
 from mlvae.score.intervals import LEVEL, Difference
 from mlvae.score.ranking import RANKING_METRICS, ranking_metrics
-from mlvae.score.reference import Reference
+from mlvae.score.reference import Reference, firsts
 from mlvae.tiers import has_tier, tier
 
 THRESHOLDS = (0.5, 1.0, 1.5)
@@ -78,11 +78,9 @@ def is_graded(path: Path) -> bool:
 
 
 def read_graded(path: Path, split: str = "test") -> tuple[GradedReference, GradedReference | None]:
-    """Read one split of a reference with scores.
+    """The utterances of a split as they were read, and those with a changed word.
 
-    Returns:
-        The utterances as they were read, and those with a changed word, which have no scores; None
-        where there are none.
+    The latter have no scores; None where there are none.
 
     Raises:
         ValueError: the file is damaged, the split is empty or without a score, or the fields of an
@@ -108,7 +106,7 @@ def graded_of(items: Sequence[SupervisionSegment]) -> GradedReference:
     units = Reference(
         utterances=[item.id for item in items],
         speakers=[item.speaker for item in items],
-        first=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        first=firsts(sizes),
         canonical=canonical,
         perceived=canonical,
         starts=nowhere,
@@ -206,16 +204,8 @@ def read_graded_hypothesis(
     """Read a system's P and flags from tiers of cuts.
 
     P of a word is that of the tier ``mlvae_word``; without this tier the mean of its units.
-
-    Args:
-        name: the row's name.
-        reference: the units to score.
-        cuts: see `mlvae.score.hypotheses.tier_hypothesis`, also for errors.
-        spans: the tier with an item per canonical unit, whose score is P.
-        perceived: the tier of perceived symbols; None: nothing is flagged.
-
-    Returns:
-        The hypothesis; None where the system has answers, but gives no P.
+    Arguments and errors are those of `mlvae.score.hypotheses.tier_hypothesis`. None where the
+    system has answers, but gives no P.
     """
     found = tier_hypothesis(name, reference.units, cuts, spans, perceived or spans)
     if found.probabilities is not None:
@@ -308,12 +298,6 @@ def changed_on_top(
 
     A tie counts as wrong, and so does an utterance without a hypothesis. Intervals are over
     speakers.
-
-    Args:
-        reference: utterances with a changed word.
-        hypotheses: for its words.
-        num_resamples: number of resamples of the speakers.
-        seed: of the resampling.
     """
     weights = speaker_weights(reference, num_resamples, seed)
     count = weights.shape[1]
@@ -337,16 +321,7 @@ def evaluate_graded(
     seed: int = 0,
     **texts: Mapping[str, str],
 ) -> GradedEvaluation:
-    """Score systems on the same units.
-
-    Args:
-        reference: the units.
-        hypotheses: the systems; their names differ.
-        compared: pairs of names; a pair is omitted unless both are there.
-        num_resamples: number of resamples of the speakers, R.
-        seed: of the resampling.
-        **texts: ``unavailable`` and ``notes`` of the evaluation.
-    """
+    """Score systems on the same units; arguments as of `mlvae.score.hypotheses.evaluate`."""
     weights = speaker_weights(reference, num_resamples, seed)
     num_speakers = weights.shape[1]
     names = {hypothesis.name for hypothesis in hypotheses}

@@ -44,9 +44,9 @@ class Hypothesis:
     perceived: tuple[str, ...] | None = None
 
 
-def oracle_hypothesis(reference: Reference, name: str = "oracle") -> Hypothesis:
+def oracle_hypothesis(reference: Reference) -> Hypothesis:
     """The perfect hypothesis: spans and flags of the reference."""
-    return Hypothesis(name, reference.starts, reference.ends, reference.positive)
+    return Hypothesis("oracle", reference.starts, reference.ends, reference.positive)
 
 
 def tier_hypothesis(
@@ -59,17 +59,17 @@ def tier_hypothesis(
     """Read a system's hypothesis from tiers of cuts.
 
     Args:
-        name: The row's name.
-        reference: The units to score.
-        cuts: Cuts whose ids are the utterance ids of ``reference``, in any order. An utterance
-            without a cut, or whose cut lacks a tier, is missing.
-        spans: The tier with one item per canonical unit: its symbol and where it was found.
-        perceived: The tier of perceived symbols; a unit is flagged where its symbol differs from
+        name: the row's name.
+        reference: the units to score.
+        cuts: of ids of utterances of ``reference``, in any order. An utterance without a cut, or
+            whose cut lacks a tier, is missing.
+        spans: the tier with one item per canonical unit: its symbol and where it was found.
+        perceived: the tier of perceived symbols; a unit is flagged where its symbol differs from
             that in ``spans``, and the score of its item in ``spans`` is P(mispronounced), None from
             systems that give none. None: nothing is flagged.
 
     Raises:
-        ValueError: A cut is not in the reference or occurs twice, its units are not those of the
+        ValueError: a cut is not in the reference or occurs twice, its units are not those of the
             reference, or a P(mispronounced) is outside 0..1 or missing for some; names the
             utterance.
     """
@@ -164,8 +164,7 @@ def known_probabilities(
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """P(mispronounced) of the M units that have a hypothesis, and whether they are mispronounced.
 
-    Returns:
-        (M,) float64 and (M,) bool; None where the system gives no P(mispronounced).
+    (M,) float64 and (M,) bool; None where the system gives no P(mispronounced).
     """
     if hypothesis.probabilities is None:
         return None
@@ -186,10 +185,7 @@ def perceived_accuracy(reference: Reference, hypothesis: Hypothesis) -> Perceive
 
     Units count that were replaced by another unit and are flagged, if the system names a unit for
     them: not ``UNKNOWN`` or ``DELETED``. Where the reference has a sound that no unit describes
-    (``UNCLEAR``), no name can be right, and the unit does not count either.
-
-    Returns:
-        The accuracy; None where no unit counts.
+    (``UNCLEAR``), no name can be right, and the unit does not count either. None: no unit counts.
     """
     if hypothesis.perceived is None:
         return None
@@ -232,15 +228,15 @@ def evaluate(
     seed: int = 0,
     **texts: Mapping[str, str],
 ) -> Evaluation:
-    """Score systems on the same units.
+    """Score systems, whose names differ, on the same units.
 
     Args:
-        reference: The units.
-        hypotheses: The systems; their names differ.
-        compared: Pairs of names to compare; a pair is omitted unless both are there.
-        cluster: What intervals are over: ``"recording"`` or ``"speaker"``.
-        num_resamples: Number of resamples for the intervals.
-        seed: Seed of the intervals.
+        reference: the units.
+        hypotheses: the systems.
+        compared: pairs of names to compare; a pair is omitted unless both are there.
+        cluster: what intervals are over: ``"recording"`` or ``"speaker"``.
+        num_resamples: behind each interval.
+        seed: of the intervals.
         **texts: ``unavailable`` and ``notes`` of the ``Evaluation``.
     """
     intervals = bootstrap_intervals(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from lhotse import SupervisionSegment
 from lhotse.supervision import AlignmentItem
+from lhotse.utils import fastcopy
 
 from mlvae.data.manifests import load_supervisions
 from mlvae.tiers import UNKNOWN
@@ -75,16 +76,10 @@ class Reference:
         return np.repeat(np.arange(len(self.utterances)), np.diff(self.first))
 
     def clusters(self, by: str = "recording") -> np.ndarray:
-        """The cluster of each unit, for intervals.
-
-        Args:
-            by: ``"recording"`` (the source recording of a unit) or ``"speaker"``.
-
-        Returns:
-            (N,) int64 in 0..C-1.
+        """(N,) int64 in 0..C-1: the source recording of each unit, or its speaker.
 
         Raises:
-            ValueError: ``by`` is neither.
+            ValueError: ``by`` is neither ``"recording"`` nor ``"speaker"``.
         """
         if by not in ("recording", "speaker"):
             raise ValueError(f"clusters are by recording or by speaker, not by {by!r}")
@@ -95,15 +90,10 @@ class Reference:
 
 
 def read_reference(path: Path, split: str = "test") -> Reference:
-    """Read one split of a reference file.
-
-    Args:
-        path: A manifest of supervisions with the tiers ``canonical`` and ``perceived`` and
-            ``custom={"split": ..., "units_from": [...]}``.
-        split: The split to read.
+    """Read one split of a reference file, see docs/formats.md.
 
     Raises:
-        ValueError: The file is damaged, the split is empty, or the tiers of an utterance do not
+        ValueError: the file is damaged, the split is empty, or the tiers of an utterance do not
             agree with each other; names the line or the utterance.
     """
     chosen = [item for item in load_supervisions(path) if item.custom["split"] == split]
@@ -115,40 +105,36 @@ def read_reference(path: Path, split: str = "test") -> Reference:
 def reference_of(supervisions: Iterable[SupervisionSegment]) -> Reference:
     """The reference of some utterances, given as supervisions; see ``read_reference``."""
     supervisions = list(supervisions)
-    utterances, speakers, sizes, canonical, perceived, sources = [], [], [], [], [], []
-    starts, ends = [], []
+    pairs, sources = [], []
     for item in supervisions:
         if not {"canonical", "perceived"} <= set(item.alignment or {}):
             raise ValueError(f"reference of {item.id} lacks a tier, canonical or perceived")
         written, other = item.alignment["canonical"], item.alignment["perceived"]
         units_from = item.custom["units_from"]
-        same_times = [(w.start, w.duration) for w in written] == [
-            (s.start, s.duration) for s in other
-        ]
+        same_times = [w[1:3] for w in written] == [o[1:3] for o in other]  # start and duration
         if not written or not same_times or len(units_from) != len(written):
             raise ValueError(
                 f"reference of {item.id}: the tiers canonical ({len(written)} units) and perceived "
                 f"({len(other)}) and units_from ({len(units_from)}) do not agree"
             )
-        utterances.append(item.id)
-        speakers.append(item.speaker or item.id)
-        sizes.append(len(written))
-        canonical += [unit.symbol for unit in written]
-        perceived += [unit.symbol for unit in other]
-        starts += [unit.start for unit in written]
-        ends += [unit.end for unit in written]
+        pairs += zip(written, other)
         sources += units_from
     return Reference(
-        utterances=utterances,
-        speakers=speakers,
-        first=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        canonical=canonical,
-        perceived=perceived,
-        starts=np.array(starts, dtype=np.float64),
-        ends=np.array(ends, dtype=np.float64),
+        utterances=[item.id for item in supervisions],
+        speakers=[item.speaker or item.id for item in supervisions],
+        first=firsts([len(item.alignment["canonical"]) for item in supervisions]),
+        canonical=[unit.symbol for unit, _ in pairs],
+        perceived=[other.symbol for _, other in pairs],
+        starts=np.array([unit.start for unit, _ in pairs], dtype=np.float64),
+        ends=np.array([unit.end for unit, _ in pairs], dtype=np.float64),
         sources=sources,
         annotation=_annotation(supervisions),
     )
+
+
+def firsts(sizes: Sequence[int]) -> np.ndarray:
+    """(U + 1,) int64: where each of U utterances begins, and where the last one ends."""
+    return np.cumsum([0, *sizes], dtype=np.int64)
 
 
 def _annotation(supervisions: list[SupervisionSegment]) -> Annotation | None:
@@ -195,12 +181,4 @@ def _words_as_units(item: SupervisionSegment) -> SupervisionSegment:
         "canonical": [AlignmentItem(w["word"], *span) for w, span in zip(words, spans)],
         "perceived": [AlignmentItem(symbol, *span) for symbol, span in zip(perceived, spans)],
     }
-    return SupervisionSegment(
-        item.id,
-        item.recording_id,
-        0.0,
-        item.duration,
-        speaker=item.speaker,
-        custom=custom,
-        alignment=tiers,
-    )
+    return fastcopy(item, custom=custom, alignment=tiers)

@@ -212,7 +212,7 @@ def test_stage_6_makes_none_where_it_shall_not(all_folders):
     assert not (exp / "report").exists()
     assert report(exp / "ml-vae-sub", exp.parent / "one", data_dir=data) == 0
     assert data_of(exp.parent / "one" / "index.html")["systems"] == ["ml-vae-sub"]
-    assert [one.name for one in find_sources(exp)] == ["ml-vae", "ml-vae-sub", "gop-sub"]
+    assert list(find_sources(exp)) == ["ml-vae", "ml-vae-sub", "gop-sub"]
 
 
 def test_scores_of_experts_are_shown(answers, tmp_path):
