@@ -99,11 +99,7 @@ def _declared_and_present_bytes(path: Path) -> tuple[int, int] | None:
 
 
 def check_file(path: Path) -> None:
-    """Whether a file is there and as long as its header says.
-
-    Raises:
-        AudioError: if it is missing, empty, unreadable, or shorter than its own header says.
-    """
+    """AudioError where a file is missing, empty, unreadable, or shorter than its header says."""
     try:
         if not path.is_file():
             raise AudioError("no such file")
@@ -136,10 +132,7 @@ def audio_info(path: Path) -> tuple[int, int]:
 
 
 def read_audio(path: Path) -> tuple[np.ndarray, int]:
-    """Read a whole mono file.
-
-    Returns:
-        Samples (num_samples,) float32 in [-1, 1], and the sampling rate in Hz.
+    """Samples (num_samples,) float32 in [-1, 1] of a whole mono file, and its rate in Hz.
 
     Raises:
         AudioError: as `audio_info`, and if fewer samples can be decoded than were announced, or
@@ -155,11 +148,7 @@ def read_audio(path: Path) -> tuple[np.ndarray, int]:
 
 
 def check_samples(samples: np.ndarray) -> None:
-    """Whether samples are numbers that a recording can have.
-
-    Raises:
-        AudioError: one is no finite number, or beyond :data:`LARGEST_SAMPLE`.
-    """
+    """AudioError where a sample is no finite number, or beyond :data:`LARGEST_SAMPLE`."""
     if not np.isfinite(samples).all():
         raise AudioError("samples that are not finite numbers")
     largest = float(np.abs(samples).max(initial=0.0))

@@ -64,11 +64,9 @@ def sentences_of(cuts: Iterable[Cut]) -> list[list[str]]:
 
 
 def train_bpe(sentences: Iterable[Sequence[str]], vocab_size: int) -> SentencePieceProcessor:
-    """Learn BPE; the same sentences give the same tokens.
+    """Learn BPE; the same sentences, lists of words, give the same tokens.
 
-    Args:
-        sentences: each a list of words.
-        vocab_size: number of tokens, the three symbols among them that SentencePiece adds.
+    Among ``vocab_size`` tokens are the three symbols that SentencePiece adds.
 
     Raises:
         ValueError: if sentencepiece is not installed, or the text does not give so many tokens or
@@ -148,10 +146,8 @@ def cuts_with_tokens(
 
 def _without_units(cut: Cut) -> Cut:
     """Units of an earlier run would be tokens of another model."""
-
-    def stripped(custom: dict | None) -> dict:
-        kept = custom or {}
-        return {key: kept[key] for key in kept if key not in ("units", "word_of_unit")}
-
-    supervisions = [fastcopy(s, custom=stripped(s.custom)) for s in cut.supervisions]
+    supervisions = []
+    for one in cut.supervisions:
+        custom = {k: v for k, v in (one.custom or {}).items() if k not in ("units", "word_of_unit")}
+        supervisions.append(fastcopy(one, custom=custom))
     return fastcopy(cut, supervisions=supervisions)

@@ -102,27 +102,14 @@ def extract(cut: MonoCut, extractor: Fbank, allow_commands: bool = False) -> tup
 def with_features(cut: MonoCut, extractor: Fbank, allow_commands: bool = False) -> MonoCut:
     """A copy of a cut that carries its features itself, with the losses of what is stored in files.
 
-    Args:
-        cut: of the extractor's sampling rate.
-        extractor: see :func:`fbank_extractor`.
-        allow_commands: whether the cut's source may be a shell command, which is then run.
-
-    Raises:
-        AudioError: as :func:`extract`.
+    Arguments and errors are those of :func:`extract`.
     """
     features, digest = extract(cut, extractor, allow_commands)
     size = LilcomChunkyWriter.CHUNK_SIZE
     pieces = lilcom_compress_chunked(features, tick_power=TICK_POWER, chunk_size=size)
     content = io.BytesIO()
     np.save(content, np.concatenate([lilcom.decompress(piece) for piece in pieces]))
-    cut = _attach(cut, features.shape, Path(), "")
-    memory = replace(
-        cut.features,
-        storage_type="memory_npy",
-        storage_path="",
-        storage_key=content.getvalue(),
-    )
-    return with_audio_digest(replace(cut, features=memory), digest)
+    return _attach(cut, features.shape, digest, "memory_npy", "", content.getvalue())
 
 
 _extractors: dict[int, Fbank] = {}
@@ -301,8 +288,8 @@ def _write_features(
                 continue
             features, digest = result
             key = writer.write(cut.id, features)
-            cut = _attach(cut, features.shape, path, key)
-            with_features.append(with_audio_digest(cut, digest))
+            place = (LilcomChunkyWriter.name, str(path), key)
+            with_features.append(_attach(cut, features.shape, digest, *place))
     # What is read back is what later stages must find.
     return [
         replace(cut, custom={**cut.custom, "features_digest": features_digest(load_features(cut))})
@@ -317,7 +304,10 @@ def _at(cut: MonoCut, path: Path) -> MonoCut:
     return replace(cut, features=features, recording=cut.recording if is_file else None)
 
 
-def _attach(cut: MonoCut, shape: tuple[int, int], path: Path, key: str) -> MonoCut:
+def _attach(
+    cut: MonoCut, shape: tuple[int, int], digest: str, kind: str, path: str, key: str | bytes
+) -> MonoCut:
+    """A cut with features that are stored somewhere, and with the digest of its audio."""
     features = Features(
         type=Fbank.name,
         num_frames=shape[0],
@@ -326,10 +316,10 @@ def _attach(cut: MonoCut, shape: tuple[int, int], path: Path, key: str) -> MonoC
         sampling_rate=cut.sampling_rate,
         start=cut.start,
         duration=cut.duration,
-        storage_type=LilcomChunkyWriter.name,
-        storage_path=str(path),
+        storage_type=kind,
+        storage_path=path,
         storage_key=key,
         recording_id=cut.recording_id,
         channels=cut.channel,
     )
-    return replace(cut, features=features)
+    return with_audio_digest(replace(cut, features=features), digest)

@@ -111,9 +111,7 @@ class G2p:
 def g2p_fields(language: str, table: Path | None) -> dict[str, Any]:
     """The field ``g2p`` of ``corpus.json`` and ``model.json``.
 
-    Args:
-        language: as espeak-ng calls it.
-        table: file of lines ``symbol unit unit ...``, the IPA symbol of espeak-ng first.
+    A table is a file of lines ``symbol unit unit ...``, the IPA symbol of espeak-ng first.
 
     Raises:
         ValueError: the file cannot be read, or has a symbol twice; names it.
@@ -129,12 +127,7 @@ def g2p_fields(language: str, table: Path | None) -> dict[str, Any]:
 
 
 def g2p_of(said: Mapping[str, Any], arpabet: bool, units: Collection[str] | None) -> G2p:
-    """What :func:`g2p_fields` describe.
-
-    Args:
-        said: these.
-        arpabet: whether units are ARPAbet phones; the table is :data:`ENGLISH` then.
-        units: those that there are; None: any.
+    """What :func:`g2p_fields` describe; the table of ARPAbet phones is :data:`ENGLISH`.
 
     Raises:
         ValueError: it cannot be used; says why.

@@ -13,9 +13,10 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from lhotse import MonoCut, Recording, SupervisionSegment
+from lhotse.cut import Cut
 from lhotse.utils import fastcopy
 
 from mlvae.made import atomic_path, remove_made
@@ -24,11 +25,7 @@ SPLITS = ("train", "valid", "test")
 
 
 def parts_apart(about: Mapping[str, Any]) -> tuple[str, ...]:
-    """The parts of a corpus that have no cut in common: without test where that is everything.
-
-    Args:
-        about: the content of ``corpus.json``.
-    """
+    """The parts of a corpus that have no cut in common: without test where that is everything."""
     return SPLITS[:2] if about.get("test") == "all" else SPLITS
 
 
@@ -54,24 +51,10 @@ def about_corpus(data_dir: Path) -> dict[str, Any]:
 SOURCE_TYPES = ("file", "memory")
 #: Storages of features and arrays that lie in files, or within the manifest itself; no pickles.
 STORAGE_TYPES = (
-    "lilcom_chunky",
-    "lilcom_files",
-    "lilcom_hdf5",
-    "chunked_lilcom_hdf5",
-    "numpy_files",
-    "numpy_hdf5",
-    "memory_lilcom",
-    "memory_npy",
-    "memory_writer",
+    *("lilcom_chunky", "lilcom_files", "lilcom_hdf5", "chunked_lilcom_hdf5", "numpy_files"),
+    *("numpy_hdf5", "memory_lilcom", "memory_npy", "memory_writer"),
 )
 _CUT_TYPES = ("MonoCut", "MultiCut", "MixedCut", "PaddingCut", "Cut")
-
-
-class Manifest(Protocol):
-    """Whatever lhotse writes as one line: a cut, a recording, a supervision."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The line as a dictionary."""
 
 
 def place_of(path: Path, line: int) -> str:
@@ -120,24 +103,16 @@ def shown_id(content: dict[str, Any]) -> str:
 
 
 def check_is_cut(content: dict[str, Any], place: str) -> None:
-    """Whether a line is one of a manifest of cuts.
-
-    Raises:
-        ValueError: it is not; begins with the place.
-    """
+    """ValueError, which begins with the place, where a line is not one of a manifest of cuts."""
     if content.get("type") not in _CUT_TYPES:
         raise ValueError(f"{place}: not a cut of lhotse, which says what type it has")
 
 
 def check_sources(content: Any, allow_commands: bool = False) -> None:
-    """Whether all that a line of a manifest names is in files, or in the line itself.
-
-    Args:
-        content: the line, or a part of it.
-        allow_commands: whether sources may be shell commands.
+    """Whether all that a line of a manifest, or a part of it, names is in files or in itself.
 
     Raises:
-        ValueError: a source is a command, an address or unknown; says which.
+        ValueError: a source is a command (which is not allowed), an address or unknown.
     """
     parts = [content]
     while parts:
@@ -193,7 +168,7 @@ def load_supervisions(path: Path) -> list[SupervisionSegment]:
     return supervisions
 
 
-def write_manifest(path: Path, items: Iterable[Manifest]) -> None:
+def write_manifest(path: Path, items: Iterable[Cut | SupervisionSegment]) -> None:
     """Write items as ``.jsonl.gz``, atomically; lhotse's ``load_manifest`` and others read it.
 
     lhotse's own writers put the time of day into the gzip header, so that a rerun would differ.
@@ -205,7 +180,7 @@ def write_manifest(path: Path, items: Iterable[Manifest]) -> None:
         temporary.write_bytes(gzip.compress(content, mtime=0))
 
 
-def content_of(item: Manifest) -> dict[str, Any]:
+def content_of(item: Cut | SupervisionSegment) -> dict[str, Any]:
     """``item.to_dict()``; of a cut with tiers in a tenth of the time, as items are not copied."""
     if not isinstance(item, MonoCut):
         return item.to_dict()
@@ -231,7 +206,7 @@ def recording_cut(recording: Recording, custom: dict[str, Any], **spoken: str) -
     Args:
         recording: mono; one of another sampling rate than the features' is resampled already.
         custom: fields of the supervision such as ``units``, see docs/formats.md.
-        spoken: other fields of the supervision: ``text``, ``language``, ``speaker``, ``gender``.
+        **spoken: others of it: ``text``, ``language``, ``speaker``, ``gender``.
 
     Example:
         >>> from mlvae.data.audio import file_recording
@@ -263,13 +238,7 @@ def write_corpus(
     """Write what stage 0 leaves for the others, see docs/formats.md; ``corpus.json`` comes last.
 
     What an earlier run wrote is removed first: one that is killed leaves no corpus that looks
-    whole.
-
-    Args:
-        data_dir: the corpus folder.
-        cuts: by split of `SPLITS`.
-        about: content of ``corpus.json``.
-        reference: of all splits; None: nothing is known, and no reference is touched.
+    whole. Without a reference, none is touched.
 
     Raises:
         InTheWayError: something that was not made here is in the way.

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from mlvae.made import InTheWayError, atomic_path
+from mlvae.made import InTheWayError, atomic_path, remove_made
 
 UNKNOWN_WORDS = "unknown_words.txt"
 
@@ -78,12 +78,7 @@ class UnknownWords(ValueError):
     """
 
     def __init__(self, tokens: Sequence[Token], why: str) -> None:
-        """Name them.
-
-        Args:
-            tokens: words and signs of one text.
-            why: what is wrong with the words, such as ``not in the lexicon``.
-        """
+        """Name words and signs of one text; ``why`` is of the words, ``not in the lexicon``."""
         self.words = sorted({token.text for token in tokens})
         words = sorted({token.text for token in tokens if token.kind == WORD})
         reasons = [f"{why}: {', '.join(words)}"] if words else []
@@ -224,14 +219,8 @@ def has_digits(word: str) -> bool:
 def list_unknown_words(words: Iterable[str], folder: Path, why: str, remedy: str) -> str:
     """Write words to ``unknown_words.txt`` in a folder, one a line, unless somebody has changed it.
 
-    Args:
-        words: as `UnknownWords` has them; each counts once.
-        folder: where the file goes.
-        why: what is wrong with them, such as ``not in the lexicon``.
-        remedy: what to do about it.
-
-    Returns:
-        One line that says all this, for whoever stops because of them.
+    The line that is returned says so, what is wrong with the words (``not in the lexicon``), and
+    what to do about it.
     """
     path = Path(folder) / UNKNOWN_WORDS
     listed = sorted(set(words))
@@ -241,3 +230,9 @@ def list_unknown_words(words: Iterable[str], folder: Path, why: str, remedy: str
             temporary.write_text("".join(f"{word}\n" for word in listed), encoding="utf-8")
         also = f" (also in {path})"
     return f"{len(listed)} words are {why}: {', '.join(listed)}{also}; {remedy}"
+
+
+def forget_unknown_words(folder: Path) -> None:
+    """Remove what :func:`list_unknown_words` wrote, unless somebody has made it a lexicon."""
+    with contextlib.suppress(InTheWayError):
+        remove_made(Path(folder) / UNKNOWN_WORDS)
