@@ -7,7 +7,6 @@ once more, so that stage 5 answers for every recording. There is no reference.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 from collections import Counter, defaultdict
@@ -25,13 +24,13 @@ from mlvae.data.lexicon import PHONES, Lexicon, Pronunciation, read_words
 from mlvae.data.manifests import SPLITS, corpus_files, write_corpus
 from mlvae.data.recordings import Utterance, find_recordings
 from mlvae.data.text import (
-    UNKNOWN_WORDS,
     UnknownWords,
+    forget_unknown_words,
     list_unknown_words,
     normalized,
     spelt_words,
 )
-from mlvae.made import InTheWayError, Record, atomic_path, check_apart, path_of_id, remove_made
+from mlvae.made import Record, atomic_path, check_apart, path_of_id
 from mlvae.plausibility import training_data_warnings
 from mlvae.stage import StageReport, log, progress, stage_folder
 
@@ -99,8 +98,7 @@ def prepare_own(corpus: Path, data_dir: Path, options: Options) -> int:
         except ValueError:
             report.finish()
             raise
-        with contextlib.suppress(InTheWayError):  # one that was changed is somebody's lexicon now
-            remove_made(data_dir / UNKNOWN_WORDS)  # of an earlier run
+        forget_unknown_words(data_dir)
         parts = {
             "train": [cut for cut in cuts if cut.id not in valid],
             "valid": [cut for cut in cuts if cut.id in valid],
@@ -187,26 +185,11 @@ class _Reader:
             cut = self._written(cut)
         if cut.sampling_rate != self.options.sampling_rate:
             cut = cut.resample(self.options.sampling_rate)
-        supervision = SupervisionSegment(
-            cut.id,
-            cut.recording.id,
-            0.0,
-            cut.duration,
-            channel=cut.channel,
-            text=said.text,
-            language=said.language,
-            speaker=said.speaker,
-            gender=said.gender,
-            custom=custom,
-        )
-        cut = MonoCut(
-            cut.id,
-            cut.start,
-            cut.duration,
-            cut.channel,
-            supervisions=[supervision],
-            recording=cut.recording,
-        )
+        spoken = {name: getattr(said, name) for name in ("text", "language", "speaker", "gender")}
+        place = (cut.id, cut.recording.id, 0.0, cut.duration, cut.channel)
+        supervision = SupervisionSegment(*place, **spoken, custom=custom)
+        place = (cut.id, cut.start, cut.duration, cut.channel)
+        cut = MonoCut(*place, supervisions=[supervision], recording=cut.recording)
         check_cut(cut, units_come_later=self.lexicon is None)
         return cut
 

@@ -163,16 +163,15 @@ def check_not_silent(samples: np.ndarray) -> None:
 
 
 def file_recording(
-    recording_id: str, path: Path, num_samples: int, sampling_rate: int
+    recording_id: str, path: Path, num_samples: int, sampling_rate: int, wanted: int | None = None
 ) -> Recording:
-    """A mono lhotse recording of a known length; the file need not be there yet."""
-    return Recording(
-        id=recording_id,
-        sources=[AudioSource(type="file", channels=[0], source=str(path))],
-        sampling_rate=sampling_rate,
-        num_samples=num_samples,
-        duration=num_samples / sampling_rate,
-    )
+    """A mono lhotse recording of a known length; the file need not be there yet.
+
+    It is resampled to the ``wanted`` rate, where that is another than the file's (Hz).
+    """
+    source, seconds = AudioSource("file", [0], str(path)), num_samples / sampling_rate
+    recording = Recording(recording_id, [source], sampling_rate, num_samples, seconds)
+    return recording if wanted in (None, sampling_rate) else recording.resample(wanted)
 
 
 def read_cut(cut: MonoCut, allow_commands: bool = False) -> tuple[np.ndarray, str]:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from mlvae.corpora.digits import espeak
-from mlvae.corpora.digits.voice import VoiceWork
 from mlvae.corpora.simulate import build
 
 
@@ -22,7 +21,7 @@ class Started(Exception):
     ("module", "function", "start"),
     [
         (build, "Popen", build._start),
-        (espeak, "run", lambda: espeak._run(VoiceWork("en-us", 0, "nowhere", []))),
+        (espeak, "run", lambda: espeak._run({})),
     ],
 )
 def test_they_are_given_the_folder_of_the_package(monkeypatch, module, function, start):

@@ -125,18 +125,9 @@ def digit_manifests(usable: dict[str, tuple[Path, int, int]]) -> Pair:
     for clip_id, (path, num_samples, sampling_rate) in usable.items():
         digit, speaker, _ = parse_clip_id(clip_id)
         recording = file_recording(clip_id, path, num_samples, sampling_rate)
+        said = {"text": DIGIT_WORDS[digit], "language": "English", "speaker": speaker}
         recordings.append(recording)
-        supervisions.append(
-            SupervisionSegment(
-                id=clip_id,
-                recording_id=clip_id,
-                start=0.0,
-                duration=recording.duration,
-                text=DIGIT_WORDS[digit],
-                language="English",
-                speaker=speaker,
-            )
-        )
+        supervisions.append(SupervisionSegment(clip_id, clip_id, 0.0, recording.duration, **said))
     return {
         "recordings": RecordingSet.from_recordings(recordings),
         "supervisions": SupervisionSet.from_segments(supervisions),
@@ -178,14 +169,11 @@ def split_function(name: str, speakers: Collection[str], num_recordings: int) ->
         )
     held_out = name.partition(":")[2]
     if held_out not in speakers:
-        raise ValueError(f"no speaker {held_out!r} to hold out; there are: {_listed(speakers)}")
+        listed = " ".join(sorted(speakers))
+        raise ValueError(f"no speaker {held_out!r} to hold out; there are: {listed}")
     return lambda speaker, index: (
         "test" if speaker == held_out else "valid" if fifth <= index < 2 * fifth else "train"
     )
-
-
-def _listed(names: Iterable[str]) -> str:
-    return " ".join(sorted(names))
 
 
 def source_clips(recordings: RecordingSet, split_of: SplitFunction) -> list[SourceClip]:

@@ -14,10 +14,12 @@ import random
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from mlvae.corpora.digits.clips import DIGIT_WORDS, Pair, digit_manifests, usable_clips
-from mlvae.corpora.digits.voice import SpokenClip, VoiceWork
+from mlvae.corpora.digits.voice import SpokenClip
 from mlvae.corpora.espeak import process_environment
 from mlvae.made import Record
 from mlvae.stage import StageReport, made_tree, progress
@@ -116,7 +118,12 @@ def synthesize_clips(
         )
     with made_tree(clips_dir, "0 prepare", MARKER) as fresh:
         works = [
-            VoiceWork(voice, seed, str(fresh), _clips_of(speaker, seed, num_recordings))
+            {
+                "voice": voice,
+                "seed": seed,
+                "folder": str(fresh),
+                "clips": [asdict(clip) for clip in _clips_of(speaker, seed, num_recordings)],
+            }
             for speaker, voice in voices.items()
         ]
         with ThreadPoolExecutor(num_jobs or os.cpu_count() or 1) as pool:
@@ -127,10 +134,10 @@ def synthesize_clips(
         (fresh / MARKER).write_text(text, encoding="utf-8")
 
 
-def _run(work: VoiceWork) -> None:
+def _run(work: dict[str, Any]) -> None:
     finished = subprocess.run(
         [sys.executable, "-m", "mlvae.corpora.digits.voice"],
-        input=work.to_json(),
+        input=json.dumps(work),
         capture_output=True,
         encoding="utf-8",
         errors="replace",
@@ -139,7 +146,7 @@ def _run(work: VoiceWork) -> None:
     if finished.returncode != 0:
         reason = (finished.stderr.strip().splitlines() or ["no message"])[-1]
         raise RuntimeError(
-            f"voice {work.voice} failed (exit status {finished.returncode}): {reason}"
+            f"voice {work['voice']} failed (exit status {finished.returncode}): {reason}"
         )
 
 

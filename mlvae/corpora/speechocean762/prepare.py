@@ -14,7 +14,6 @@ one word of the text is replaced by another digit, and the recording says what i
 
 from __future__ import annotations
 
-import contextlib
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,9 +26,8 @@ from mlvae.corpora.speechocean762.files import Corpus, ScoredWord, Utterance
 from mlvae.data.audio import AudioError, audio_info, file_recording
 from mlvae.data.lexicon import Lexicon, Pronunciation
 from mlvae.data.manifests import SPLITS, recording_cut, write_corpus
-from mlvae.data.text import UNKNOWN_WORDS, UnknownWords, list_unknown_words, words_of_text
+from mlvae.data.text import UnknownWords, forget_unknown_words, list_unknown_words, words_of_text
 from mlvae.data.units import align_symbols
-from mlvae.made import InTheWayError, remove_made
 from mlvae.stage import StageReport, progress
 
 SAMPLING_RATE = 16000
@@ -155,8 +153,7 @@ def build_corpus(
     for split in SPLITS:
         if not made.cuts[split]:
             raise ValueError(f"no utterance for {split}")
-    with contextlib.suppress(InTheWayError):  # one that was changed is somebody's lexicon now
-        remove_made(data_dir / UNKNOWN_WORDS)
+    forget_unknown_words(data_dir)
     about = {
         "corpus": "speechocean762",
         "title": "speechocean762",
@@ -344,11 +341,8 @@ def _place(
         made.reference.append(line)
     if by_text:
         custom["pronunciations"] = [[list(p) for p in word.pronunciations] for word in words]
-    recording = file_recording(
-        utterance.id, utterance.recording.resolve(), num_samples, sampling_rate
-    )
-    if sampling_rate != SAMPLING_RATE:
-        recording = recording.resample(SAMPLING_RATE)
+    path = utterance.recording.resolve()
+    recording = file_recording(utterance.id, path, num_samples, sampling_rate, SAMPLING_RATE)
     cut = recording_cut(
         recording, custom, text=utterance.text, language="English", speaker=utterance.speaker
     )
