@@ -150,10 +150,7 @@ def _words(cut: MonoCut, units: Sequence[Unit], word_of: Sequence[int]) -> list[
 
 
 def answers_path(folder: Path) -> Path:
-    """The manifest of the answers in a folder.
-
-    Args:
-        folder: what `mlvae localize` has written, or a system's folder of stage 5.
+    """The manifest of answers of `mlvae localize`, or of a system after stage 5, in a folder.
 
     Raises:
         ValueError: there is none.
@@ -171,12 +168,10 @@ def answers_path(folder: Path) -> Path:
 def read_answers(
     folder: Path, skip: Callable[[str, str, str], None], with_fit: bool = False
 ) -> Iterator[Answer]:
-    """The answers in a folder, one by one.
+    """The answers in a folder, see :func:`answers_path`, one by one.
 
-    Args:
-        folder: see :func:`answers_path`.
-        skip: is told of a line that has no answer: its id, the reason and the place.
-        with_fit: whether an answer that does not say how well its text fits is none.
+    ``skip`` is told of a line that has no answer: its id, the reason and the place. ``with_fit``
+    says that one that does not say how well its text fits is none.
 
     Raises:
         ValueError: there is no manifest, or it is damaged; names file and line.
@@ -200,10 +195,6 @@ def read_answers(
 
 def answer_of_line(content: Mapping[str, Any], place: str) -> Answer:
     """The answer that a line of a manifest has; no command is run and no audio read.
-
-    Args:
-        content: of the line.
-        place: of the line, for messages.
 
     Raises:
         ValueError: it has none, or a damaged one; says why, without id and place.
@@ -243,12 +234,9 @@ def _is_number(value: object) -> bool:
 
 
 def read_skipped(folder: Path) -> Iterator[tuple[str, str]]:
-    """Ids and reasons of the utterances that were skipped when answers were made.
+    """Ids and reasons of what was skipped when the answers of a folder or experiment were made.
 
     What stage 3 has skipped of other parts than the test part is among them.
-
-    Args:
-        folder: see :func:`answers_path`; or an experiment's, which has them for all of its systems.
     """
     folder = Path(folder)
     if (folder / MANIFESTS[1]).is_file() and not (folder / MANIFESTS[0]).is_file():

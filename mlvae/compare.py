@@ -12,7 +12,7 @@ import io
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -275,50 +275,45 @@ def _moved(unit: Unit, verdict: Verdict, tolerance: float) -> bool:
     return max(abs(unit.start - verdict.start), abs(unit.end - verdict.end)) > tolerance
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Judged:
-    """The units that were judged, one after the other."""
+    """A unit that was judged."""
 
-    utterances: list[str] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)
-    units: list[Unit] = field(default_factory=list)
-    verdicts: list[Verdict] = field(default_factory=list)
+    utterance: str
+    unit: Unit
+    verdict: Verdict
 
-    def add(self, answer: Answer, verdicts: dict[int, Verdict]) -> None:
-        """Those of an utterance that has some."""
-        self.utterances.append(answer.id)
-        self.sizes.append(len(verdicts))
-        self.units += [answer.units[place] for place in verdicts]
-        self.verdicts += verdicts.values()
 
-    def arrays(self) -> tuple[Reference, Hypothesis]:
-        """Correction and answers as the project's metrics read them.
+def _arrays(judged: Sequence[_Judged]) -> tuple[Reference, Hypothesis]:
+    """Correction and answers as the project's metrics read them.
 
-        A unit without a corrected time has that of the answer.
-        """
-        spans = [(u.start, max(u.start, u.end)) for u in self.units]
-        true = [
-            span if v.start is None or v.end is None else (v.start, v.end)
-            for span, v in zip(spans, self.verdicts)
-        ]
-        known = [u.p_mispronounced for u in self.units if u.p_mispronounced is not None]
-        reference = Reference(
-            self.utterances,
-            self.utterances,
-            firsts(self.sizes),
-            [unit.symbol for unit in self.units],
-            [verdict.perceived for verdict in self.verdicts],
-            *np.array(true, dtype=np.float64).T,
-            [name for name, size in zip(self.utterances, self.sizes) for _ in range(size)],
-        )
-        hypothesis = Hypothesis(
-            COMMAND,
-            *np.array(spans, dtype=np.float64).T,
-            np.array([unit.flagged for unit in self.units]),
-            probabilities=np.array(known) if len(known) == len(self.units) else None,
-            perceived=tuple(unit.perceived for unit in self.units),
-        )
-        return reference, hypothesis
+    A unit without a corrected time has that of the answer.
+    """
+    sizes = Counter(one.utterance for one in judged)
+    units, verdicts = [one.unit for one in judged], [one.verdict for one in judged]
+    spans = [(u.start, max(u.start, u.end)) for u in units]
+    true = [
+        span if v.start is None or v.end is None else (v.start, v.end)
+        for span, v in zip(spans, verdicts)
+    ]
+    known = [u.p_mispronounced for u in units if u.p_mispronounced is not None]
+    reference = Reference(
+        list(sizes),
+        list(sizes),
+        firsts(list(sizes.values())),
+        [unit.symbol for unit in units],
+        [verdict.perceived for verdict in verdicts],
+        *np.array(true, dtype=np.float64).T,
+        [one.utterance for one in judged],
+    )
+    hypothesis = Hypothesis(
+        COMMAND,
+        *np.array(spans, dtype=np.float64).T,
+        np.array([unit.flagged for unit in units]),
+        probabilities=np.array(known) if len(known) == len(units) else None,
+        perceived=tuple(unit.perceived for unit in units),
+    )
+    return reference, hypothesis
 
 
 def compare(folder: Path, corrected: Path, out: Path | None = None) -> int:
@@ -334,8 +329,7 @@ def compare(folder: Path, corrected: Path, out: Path | None = None) -> int:
         The exit status: 0, 1 where some corrections could not be used, 2 where none could.
 
     Raises:
-        ValueError: answers or corrections cannot be read, or something is in the way.
-        OSError: something cannot be read or written.
+        ValueError, OSError: something cannot be read or written, or is in the way.
     """
     if out is None:
         return _compare(folder, corrected, None, None)
@@ -346,22 +340,22 @@ def compare(folder: Path, corrected: Path, out: Path | None = None) -> int:
 def _compare(folder: Path, corrected: Path, out: Path | None, record: Record | None) -> int:
     corrected = Path(corrected)
     corrections = TextGrids(corrected) if corrected.is_dir() else Table(corrected)
-    judged = _Judged()
+    judged: list[_Judged] = []
     differences: list[Sequence[object]] = []
 
     def skip(name: str, reason: str, place: str) -> None:
         log(f"{COMMAND}: no answer of {name} ({place}): {reason}")
 
     for answer in read_answers(folder, skip):
-        if verdicts := corrections.of(answer):
-            judged.add(answer, verdicts)
-            differences += _differences(answer, verdicts)
+        verdicts = corrections.of(answer)
+        judged += [_Judged(answer.id, answer.units[place], v) for place, v in verdicts.items()]
+        differences += _differences(answer, verdicts)
     corrections.finish()
     for place, reason in corrections.skipped.items():
         log(f"{COMMAND}: skipped {place}: {reason}")
     if out is not None and corrections.num_done:
         write_csv(out, COLUMNS, differences, record)
-    if judged.units:
+    if judged:
         print(f"\n{_report(judged, corrections)}\n\n{_shown(differences, out)}\n", flush=True)
     done, skipped = corrections.num_done, len(corrections.skipped)
     log(f"{COMMAND}: {done + skipped} in = {done} done + {skipped} skipped")
@@ -394,12 +388,12 @@ def _differences(answer: Answer, verdicts: dict[int, Verdict]) -> Iterator[Seque
             )
 
 
-def _report(judged: _Judged, corrections: _Corrections) -> str:
+def _report(judged: Sequence[_Judged], corrections: _Corrections) -> str:
     """The metrics as text."""
-    reference, hypothesis = judged.arrays()
+    reference, hypothesis = _arrays(judged)
     scores, wrong = score(outcomes(reference, hypothesis)), reference.positive
     lines = [
-        f"{len(wrong):,} units of {len(judged.utterances):,} utterances were judged: "
+        f"{len(wrong):,} units of {len(reference.utterances):,} utterances were judged: "
         f"{wrong.sum():,} mispronounced ({100 * wrong.mean():.1f} %), {hypothesis.flags.sum():,} "
         f"flagged; {corrections.num_unsure:,} more are unsure, and do not count"
     ]

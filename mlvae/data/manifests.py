@@ -11,7 +11,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +30,13 @@ def parts_apart(about: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def about_corpus(data_dir: Path) -> dict[str, Any]:
-    """The content of ``corpus.json`` of a corpus folder; nothing where there is no such file.
-
-    Raises:
-        ValueError: it holds no JSON object; names it.
-    """
+    """The content of ``corpus.json`` of a corpus folder; nothing where there is no such file."""
     path = data_dir / "corpus.json"
-    if not path.is_file():
-        return {}
+    return read_json(path) if path.is_file() else {}
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; ValueError names the file where it holds something else."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -63,10 +62,9 @@ def place_of(path: Path, line: int) -> str:
 
 
 def manifest_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Read the lines of a ``.jsonl`` or ``.jsonl.gz`` file, UTF-8 whatever the locale is.
+    """Numbers (from 1) and contents of the lines of a ``.jsonl`` or ``.jsonl.gz`` file in UTF-8.
 
-    Returns:
-        Numbers of lines, from 1, and what they say. Empty lines are passed over.
+    Empty lines are passed over.
 
     Raises:
         ValueError: the file cannot be read, or a line is no JSON object; names file and line.
@@ -155,8 +153,7 @@ def load_supervisions(path: Path) -> list[SupervisionSegment]:
     """Read a manifest of supervisions.
 
     Raises:
-        ValueError: as :func:`manifest_lines` and :func:`check_sources`, or a line is no
-            supervision; names file and line.
+        ValueError: the file is damaged, or a line is no supervision; names file and line.
     """
     supervisions = []
     for number, content in manifest_lines(path):
@@ -221,6 +218,17 @@ def recording_cut(recording: Recording, custom: dict[str, Any], **spoken: str) -
     return MonoCut(
         recording.id, 0.0, recording.duration, 0, supervisions=[supervision], recording=recording
     )
+
+
+def counts_of(cuts: Sequence[MonoCut], num_units: int) -> dict[str, float]:
+    """What ``corpus.json`` counts of a split whose recordings have a cut each."""
+    return {
+        "utterances": len(cuts),
+        "units": num_units,
+        "recordings": len(cuts),
+        "speakers": len({cut.supervisions[0].speaker for cut in cuts}),
+        "seconds": round(sum(cut.duration for cut in cuts), 3),
+    }
 
 
 def corpus_files(data_dir: Path, with_reference: bool = True) -> list[Path]:

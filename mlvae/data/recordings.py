@@ -65,9 +65,7 @@ class Utterance:
     def cut(self, channel: int = 0, allow_commands: bool = False) -> MonoCut:
         """The utterance as a cut with a text.
 
-        Args:
-            channel: of a recording of several channels which one is taken, the first being 0.
-            allow_commands: whether a shell command may be run.
+        Of a recording of several channels one is taken, the first being 0.
 
         Raises:
             AudioError, ValueError, OSError: it cannot be used; says why.

@@ -216,11 +216,13 @@ def has_digits(word: str) -> bool:
     return any(unicodedata.category(sign)[0] == "N" for sign in word)
 
 
-def list_unknown_words(words: Iterable[str], folder: Path, why: str, remedy: str) -> str:
+def list_unknown_words(
+    words: Iterable[str], folder: Path, is_spelt: bool, texts: str, whose: str
+) -> str:
     """Write words to ``unknown_words.txt`` in a folder, one a line, unless somebody has changed it.
 
-    The line that is returned says so, what is wrong with the words (``not in the lexicon``), and
-    what to do about it.
+    The line that is returned says so, what is wrong with the words, which were to be spelt or are
+    in no lexicon, and what to do about it, in terms of the ``texts`` and ``whose`` they are.
     """
     path = Path(folder) / UNKNOWN_WORDS
     listed = sorted(set(words))
@@ -229,7 +231,13 @@ def list_unknown_words(words: Iterable[str], folder: Path, why: str, remedy: str
         with atomic_path(path) as temporary:
             temporary.write_text("".join(f"{word}\n" for word in listed), encoding="utf-8")
         also = f" (also in {path})"
-    return f"{len(listed)} words are {why}: {', '.join(listed)}{also}; {remedy}"
+    why, remedy = "not in the lexicon", "give their pronunciations with --lexicon FILE"
+    if is_spelt:
+        why, remedy = "not written in letters", f"write them so in the {texts}"
+    return (
+        f"{len(listed)} words are {why}: {', '.join(listed)}{also}; {remedy}, or leave their "
+        f"{whose} out with --unknown-words skip"
+    )
 
 
 def forget_unknown_words(folder: Path) -> None:

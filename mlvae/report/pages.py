@@ -92,20 +92,10 @@ class About:
 def write_pages(
     folder: Path, home: Path, about: About, utterances: Iterable[Shown], audio: str
 ) -> int:
-    """Write a report.
+    """Write a report to an empty folder; how many utterances it has.
 
-    Args:
-        folder: where to, an empty folder.
-        home: the folder that it becomes, from which linked recordings are seen.
-        about: what it is of.
-        utterances: one by one.
-        audio: of `AUDIO`.
-
-    Returns:
-        How many utterances it has.
-
-    Raises:
-        OSError: something cannot be written; names it.
+    ``home`` is the folder that it becomes, from which linked recordings are seen; utterances come
+    one by one; audio is one of `AUDIO`. OSError names what cannot be written.
     """
     pages = _Pages(folder, home, about, audio)
     for shown in utterances:

@@ -63,15 +63,12 @@ class Calibration:
 def calibration(
     probability: np.ndarray, positive: np.ndarray, num_bins: int | None = None
 ) -> Calibration:
-    """Compute all metrics.
+    """All metrics of ``probability`` (N,) float64 in 0..1; ``positive`` (N,) bool is the truth.
 
-    Args:
-        probability: (N,) float64 in 0..1, P(mispronounced).
-        positive: (N,) bool, mispronounced according to the reference.
-        num_bins: Number of bins, see ``equal_mass_bins``.
+    ``num_bins`` is as of `equal_mass_bins`.
 
     Raises:
-        ValueError: The shapes differ, there is no unit, a probability is outside 0..1, or
+        ValueError: the shapes differ, there is no unit, a probability is outside 0..1, or
             ``num_bins`` is below 1.
     """
     curve = reliability_curve(probability, positive, num_bins)
@@ -119,15 +116,11 @@ def reliability_curve(
 
 
 def equal_mass_bins(probability: np.ndarray, num_bins: int | None = None) -> np.ndarray:
-    """Put units into bins of equally many units, equal probabilities into the same bin.
+    """Bins of equally many units, equal probabilities in the same bin.
 
-    Args:
-        probability: (N,) float64.
-        num_bins: Number of bins, B; None: 15, or fewer so that each has 20 units or more. Where
-            many units have the same probability, fewer bins come out.
-
-    Returns:
-        (N,) int64, the bin of each unit; bins are numbered by rising probability, none is empty.
+    Of probabilities (N,) float64 (N,) int64, the bin of each unit; bins are numbered by rising
+    probability, none is empty. Without a number there are 15, or fewer so that each has 20 units or
+    more. Where many units have the same probability, fewer bins come out.
 
     Raises:
         ValueError: ``num_bins`` is below 1.

@@ -7,7 +7,6 @@ Example:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from lhotse.supervision import AlignmentItem
 
 from mlvae.config import System, flag_all_label
 from mlvae.data.dataset import FeaturesError, load_cuts
-from mlvae.data.manifests import about_corpus, write_json
+from mlvae.data.manifests import read_json, write_json
 from mlvae.environment import versions
 from mlvae.plausibility import FlaggedUnits, count_flagged, training_warnings
 from mlvae.report.plots import (
@@ -255,15 +254,9 @@ def _score_graded(run: _Run, path: Path) -> int:
     return report.finish()
 
 
-def read_corpus(data_dir: Path) -> dict:
-    """The content of ``corpus.json`` of a corpus folder.
-
-    Raises:
-        ValueError: it holds something else than a JSON object; names the file.
-        OSError: it cannot be read.
-    """
-    (data_dir / "corpus.json").stat()  # it must be there
-    return about_corpus(data_dir)
+def read_corpus(data_dir: Path) -> dict[str, Any]:
+    """The content of ``corpus.json``; ValueError or OSError where it cannot be read."""
+    return read_json(data_dir / "corpus.json")
 
 
 def made_files(names: Iterable[str], systems: Iterable[System], exp_dir: Path) -> list[Path]:
@@ -501,10 +494,8 @@ def find_unavailable(declared: Iterable[System], exp_dir: Path) -> dict[str, str
     reasons = {}
     for system in declared:
         path = exp_dir / system.name / TRAINING
-        if path.exists():
-            content = json.loads(path.read_text(encoding="utf-8"))
-            if "unavailable" in content:
-                reasons[system.label] = content["unavailable"]
+        if path.exists() and "unavailable" in (content := read_json(path)):
+            reasons[system.label] = content["unavailable"]
     return reasons
 
 
@@ -539,7 +530,7 @@ def other_seeds(systems: Sequence[System], exp_dir: Path, seed: int) -> dict[str
     """By label the seeds of systems that were trained with another one than ``seed``."""
     found = {}
     for system in systems:
-        content = json.loads(training_path(system, exp_dir).read_text(encoding="utf-8"))
+        content = read_json(training_path(system, exp_dir))
         if content.get("seed", seed) != seed:
             found[system.label] = content["seed"]
     return found
@@ -547,7 +538,7 @@ def other_seeds(systems: Sequence[System], exp_dir: Path, seed: int) -> dict[str
 
 def _trained(path: Path) -> tuple[int, float]:
     """Number of parameters and training time, as the stage that trained the model wrote them."""
-    content = json.loads(path.read_text(encoding="utf-8"))
+    content = read_json(path)
     try:
         return content["num_params"], content["training_seconds"]
     except KeyError as error:
@@ -590,14 +581,8 @@ def draw_example(
 ) -> None:
     """Draw the hypotheses of the systems with ``in_plot`` for one utterance, one below another.
 
-    Args:
-        reference: the test set.
-        systems: those with hypotheses.
-        cuts: by label of the system its cuts; all have the tier ``fa`` and features.
-        missing: ids of utterances without a hypothesis of some system.
-        corpus: content of ``corpus.json``.
-        path: the PNG file.
-        utterance: its id; None: that of ``choose_example``.
+    The cuts, by label of their system, have the tier ``fa`` and features. The utterance is that of
+    `choose_example` unless it is named.
 
     Raises:
         ValueError: no utterance has a hypothesis, or this one has none of any system.

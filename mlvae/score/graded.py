@@ -339,12 +339,7 @@ def evaluate_graded(
 def metrics_of(
     reference: GradedReference, hypothesis: GradedHypothesis, weights: np.ndarray
 ) -> dict[Any, np.ndarray]:
-    """All metrics of a system under weightings of the speakers.
-
-    Args:
-        reference: the set.
-        hypothesis: of the system.
-        weights: (R, C) float64, the weight of each speaker.
+    """All metrics of a system under weights (R, C) float64 of the speakers.
 
     Returns:
         By threshold and metric, and by ``"correlation"`` and level, (R,) float64; NaN where a

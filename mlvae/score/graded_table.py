@@ -74,13 +74,7 @@ class ChangedWords:
 def format_graded(
     evaluation: GradedEvaluation, corpus: dict, changed: ChangedWords | None = None
 ) -> str:
-    """Lay out the table, at most 120 columns wide, ending in a newline.
-
-    Args:
-        evaluation: the systems and their metrics.
-        corpus: content of ``corpus.json``.
-        changed: of the utterances with a changed word, where there are any.
-    """
+    """The table, at most 120 columns wide; ``corpus`` is the content of ``corpus.json``."""
     blocks = [_heading(evaluation, corpus)]
     blocks += [_ranking(evaluation, threshold) for threshold in THRESHOLDS]
     blocks += [_correlations(evaluation), _calibrations(evaluation)]

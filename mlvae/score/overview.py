@@ -8,7 +8,6 @@ often a flag is right.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from lhotse import MonoCut
 
 from mlvae.config import System
 from mlvae.data.dataset import load_cuts
-from mlvae.data.manifests import write_json
+from mlvae.data.manifests import read_json, write_json
 from mlvae.environment import versions
 from mlvae.plausibility import FlaggedUnits, training_data_warnings
 from mlvae.score.experiment import (
@@ -172,7 +171,7 @@ def _training_part(cuts: Iterable[MonoCut]) -> dict[str, Any]:
 
 
 def _about(system: System, cuts: Sequence[MonoCut], exp_dir: Path) -> dict[str, Any]:
-    training = json.loads(training_path(system, exp_dir).read_text(encoding="utf-8"))
+    training = read_json(training_path(system, exp_dir))
     units, speakers = flagged_by(cuts, system)
     return {
         "num_params": training.get("num_params"),

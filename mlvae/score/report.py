@@ -7,7 +7,6 @@ several systems, whose scores and reference are shown, too. They are read one by
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mlvae.answers import TIERS, Answer, answer_of_line, read_skipped
-from mlvae.data.manifests import manifest_lines, place_of, shown_id
+from mlvae.data.manifests import manifest_lines, place_of, read_json, shown_id
 from mlvae.made import InTheWayError, Record, replaced_folder
 from mlvae.report.pages import (
     AUDIO,
@@ -291,7 +290,8 @@ class _References:
 def _about(answers: Path, data_dir: Path | None, systems: Sequence[str]) -> About:
     corpus = {} if data_dir is None else read_corpus(data_dir)
     notes = ["A machine spoke these recordings."] if corpus.get("synthetic") else []
-    results = _results(answers / RESULTS)
+    path = answers / RESULTS
+    results = read_json(path) if path.is_file() else {}
     reliability = answers / RELIABILITY
     return About(
         title=str(corpus.get("title") or answers.resolve().name),
@@ -301,13 +301,6 @@ def _about(answers: Path, data_dir: Path | None, systems: Sequence[str]) -> Abou
         skipped=list(read_skipped(answers)),
         notes=notes,
     )
-
-
-def _results(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except ValueError as error:
-        raise ValueError(f"{path} is no JSON: {error}") from None
 
 
 def _scores(results: Mapping[str, Any]) -> list[list[list[str]]]:

@@ -88,7 +88,7 @@ def test_bad_lines_are_skipped_by_name(answers, tmp_path, capsys):
     assert report(answers, tmp_path / "out") == 0
     assert "9 in = 2 done + 7 skipped" in capsys.readouterr().out
     skipped = [json.loads(x) for x in (tmp_path / "out" / "skipped.jsonl").read_text().splitlines()]
-    assert {(one["id"], one["place"].rsplit(", ", 1)[1]) for one in skipped} == {
+    assert {(one["id"], one["source"].rsplit(", ", 1)[1]) for one in skipped} == {
         ("good", "line 3"),
         ("bare", "line 4"),
         ("3", "line 5"),

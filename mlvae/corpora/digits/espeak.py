@@ -86,14 +86,9 @@ def synthesize_clips(
     """Write ``clips_dir/<speaker>/<digit>_<speaker>_<index>.wav``, unless they are there already.
 
     Every voice has a fresh process, so that the same seed gives the same files (see
-    `mlvae.corpora.digits.voice`). The file `MARKER` comes last, and says what they were made with.
-
-    Args:
-        clips_dir: folder to make; what was made there with other options is replaced.
-        seed: of everything that varies.
-        voices: espeak-ng's voice by speaker name; default `VOICES`.
-        num_recordings: clips of each digit by each speaker.
-        num_jobs: processes at a time; default: one for each core.
+    `mlvae.corpora.digits.voice`). The file `MARKER` comes last, and says what they were made with;
+    what was made there with other options is replaced. ``voices`` are espeak-ng's by speaker name,
+    ``num_jobs`` processes at a time (default: one for each core).
 
     Raises:
         ValueError: if the extra ``synthesis`` is not installed, somebody else uses the folder, or
@@ -151,13 +146,5 @@ def _run(work: dict[str, Any]) -> None:
 
 
 def prepare_espeak(clips_dir: Path, report: StageReport) -> Pair:
-    """Manifests of synthesised clips; one that cannot be used is skipped and reported.
-
-    Args:
-        clips_dir: folder that `synthesize_clips` has made.
-        report: where clips are counted.
-
-    Returns:
-        ``recordings`` (lhotse RecordingSet) and ``supervisions`` (SupervisionSet) with equal ids.
-    """
+    """Manifests of what `synthesize_clips` made; clips that cannot be used are skipped."""
     return digit_manifests(usable_clips(Path(clips_dir).glob("*/*.wav"), "espeak", report))

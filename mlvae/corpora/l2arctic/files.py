@@ -124,12 +124,7 @@ def list_corpus(corpus_dir: Path, report: StageReport, suitcase: bool = False) -
 
     Only the four folders of a speaker, and what lies beside them, are looked at; what else the
     root holds (README, LICENSE, PROMPTS) is no business of ours. A folder of the root that cannot
-    be read is skipped whole.
-
-    Args:
-        corpus_dir: root of the corpus.
-        report: where stray files and unreadable folders are skipped.
-        suitcase: whether the spontaneous recordings are wanted as well.
+    be read is skipped whole. ``suitcase``: whether spontaneous recordings are wanted as well.
 
     Raises:
         ValueError: if the folder is missing, or no folder in it has annotations.
@@ -204,12 +199,9 @@ def _name(path: Path, home: Path) -> str:
 def read_utterance(files: UtteranceFiles, need_transcript: bool = True) -> Utterance:
     """Read what belongs to an utterance; the audio itself is not decoded.
 
-    Args:
-        files: its files.
-        need_transcript: whether a missing or empty transcript is an error.
-
     Raises:
-        UtteranceError: if it cannot be used; names the file, and the time where there is one.
+        UtteranceError: if it cannot be used, or lacks a transcript that is needed; names the file,
+            and the time where there is one.
     """
     if files.wav is None:
         raise UtteranceError("no recording", files.annotation)

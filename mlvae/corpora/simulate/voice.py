@@ -73,15 +73,7 @@ class SpokenUtterance:
 
 
 class PhoneVoice(Voice):
-    """A voice of espeak-ng that speaks phones and reports when it does.
-
-    Args:
-        name: as espeak-ng has it, such as ``en-us+f1``.
-        seed: of espeak-ng's own noise.
-
-    Raises:
-        RuntimeError: if the library cannot be started or has no such voice or variant.
-    """
+    """A voice of espeak-ng that speaks phones and reports when it does; see `Voice`."""
 
     def __init__(self, name: str, seed: int):
         import espeakng_loader
@@ -137,11 +129,6 @@ def resample(samples: np.ndarray, ratio: float) -> tuple[np.ndarray, float]:
 
 def speak_utterance(utterance: SpokenUtterance, seed: int, folder: Path) -> dict:
     """Speak, check, and write a 16-bit wav of `SAMPLING_RATE`.
-
-    Args:
-        utterance: what to speak.
-        seed: of espeak-ng's own noise.
-        folder: that the path of the utterance is relative to.
 
     Returns:
         ``times``: (start, end) of each phone in seconds, and ``duration`` in seconds.

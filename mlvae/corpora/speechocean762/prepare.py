@@ -25,7 +25,7 @@ from lhotse import MonoCut, SupervisionSegment
 from mlvae.corpora.speechocean762.files import Corpus, ScoredWord, Utterance
 from mlvae.data.audio import AudioError, audio_info, file_recording
 from mlvae.data.lexicon import Lexicon, Pronunciation
-from mlvae.data.manifests import SPLITS, recording_cut, write_corpus
+from mlvae.data.manifests import SPLITS, counts_of, recording_cut, write_corpus
 from mlvae.data.text import UnknownWords, forget_unknown_words, list_unknown_words, words_of_text
 from mlvae.data.units import align_symbols
 from mlvae.stage import StageReport, progress
@@ -40,11 +40,6 @@ VALID_EVERY = 10
 """Of the training speakers in the order of their ids, the first of each ten is for validation."""
 
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-
-_REMEDY = (
-    "give their pronunciations with --lexicon FILE, or leave their utterances out with "
-    "--unknown-words skip"
-)
 
 
 @dataclass(frozen=True)
@@ -116,17 +111,7 @@ def build_corpus(
     lexicon: Lexicon | None,
     report: StageReport,
 ) -> Made:
-    """Make the cuts and write the corpus folder.
-
-    Args:
-        corpus: of `read_corpus`.
-        data_dir: the corpus folder.
-        options: what to make of it.
-        lexicon: needed for protocol text.
-        report: where each utterance is done or skipped, with the file and the reason.
-
-    Returns:
-        What was written.
+    """Make the cuts and write the corpus folder; protocol text needs a lexicon.
 
     Raises:
         ValueError: words are not in the lexicon and the policy is to stop (they are then listed in
@@ -149,7 +134,8 @@ def build_corpus(
         else:
             report.done()
     if made.unknown and options.unknown_words == "stop":
-        raise ValueError(list_unknown_words(made.unknown, data_dir, "not in the lexicon", _REMEDY))
+        of = False, "texts", "utterances"
+        raise ValueError(list_unknown_words(made.unknown, data_dir, *of))
     for split in SPLITS:
         if not made.cuts[split]:
             raise ValueError(f"no utterance for {split}")
@@ -161,7 +147,10 @@ def build_corpus(
         **asdict(options),
         "num_utterances": sum(map(len, made.cuts.values())),
         "sampling_rate": SAMPLING_RATE,
-        "counts": {split: _counts(cuts) for split, cuts in made.cuts.items()},
+        "counts": {
+            split: counts_of(cuts, sum(len(cut.supervisions[0].custom["units"]) for cut in cuts))
+            for split, cuts in made.cuts.items()
+        },
     }
     write_corpus(data_dir, made.cuts, about, made.reference if corpus.is_scored else None)
     return made
@@ -258,15 +247,9 @@ def _digits(corpus: Corpus, lexicon: Lexicon | None) -> dict[str, tuple[Pronunci
 def change_word(
     words: Sequence[Word], digits: Mapping[str, tuple[Pronunciation, ...]], draw: random.Random
 ) -> tuple[list[Word], int]:
-    """Replace a word by another digit, which has no score, as the others have none then.
+    """Replace a word by another digit; its index. No word has a score then.
 
-    Args:
-        words: those of the text.
-        digits: pronunciations by word, at least one of another word than each of ``words``.
-        draw: chooses the place and the digit.
-
-    Returns:
-        The words, and the place of the one that was replaced.
+    ``digits`` has pronunciations by word, of at least one other word than each of ``words``.
     """
     place = draw.randrange(len(words))
     digit = draw.choice([digit for digit in digits if digit != words[place].text])
@@ -347,13 +330,3 @@ def _place(
         recording, custom, text=utterance.text, language="English", speaker=utterance.speaker
     )
     made.cuts[split].append(cut)
-
-
-def _counts(cuts: Sequence[MonoCut]) -> dict[str, float]:
-    return {
-        "utterances": len(cuts),
-        "units": sum(len(cut.supervisions[0].custom["units"]) for cut in cuts),
-        "recordings": len(cuts),
-        "speakers": len({cut.supervisions[0].speaker for cut in cuts}),
-        "seconds": round(sum(cut.duration for cut in cuts), 3),
-    }
