@@ -47,6 +47,7 @@ from mlvae.score.intervals import (
 )
 from mlvae.score.metrics import MACRO_METRICS, Outcomes
 from mlvae.score.reference import Reference, read_reference
+from mlvae.score.tables import format_difference
 from mlvae.stage import atomic_path
 from mlvae.systems import KINDS
 
@@ -165,14 +166,6 @@ def read_outcomes(reference: Reference, system: System, exp_dir: Path) -> Outcom
     )
 
 
-def shown(estimate: float, low: float | None, high: float | None) -> str:
-    """A difference in percent, with a star where its interval excludes 0."""
-    text = f"{100 * estimate:+.1f}"
-    if low is None or high is None:
-        return text
-    return f"{text} [{100 * low:+.1f} {100 * high:+.1f}]{' ' if low <= 0 <= high else '*'}"
-
-
 def format_comparisons(
     comparisons: dict[str, SeedComparison], first: str, second: str, clusters: str
 ) -> str:
@@ -190,11 +183,11 @@ def format_comparisons(
     rows += [
         [
             f"run {run + 1}: difference",
-            *(shown(**asdict(one.each[run])) for one in names.values()),
+            *(format_difference(one.each[run]) for one in names.values()),
         ]
         for run in range(num_runs)
     ]
-    rows.append(["mean difference", *(shown(**asdict(one.mean)) for one in names.values())])
+    rows.append(["mean difference", *(format_difference(one.mean) for one in names.values())])
     for label, part in (("runs", "error_runs"), (clusters, "error_clusters")):
         errors = [getattr(one, part) for one in names.values()]
         rows.append(

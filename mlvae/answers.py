@@ -28,7 +28,7 @@ STAGES = ("localize", "3 align", "5 localize")
 class Unit:
     """A canonical unit of an utterance."""
 
-    symbol: str  # the unit
+    symbol: str
     start: float  # seconds from the start of the cut
     end: float  # the same; a deleted unit may have no length
     p_mispronounced: float | None  # P(mispronounced or deleted); None from systems that give none
@@ -47,7 +47,7 @@ class Word:
     end: float  # seconds
     # P(any of its units is mispronounced or deleted); None from systems that give none
     p_mispronounced: float | None
-    num_units: int  # how many units it has
+    num_units: int
     num_flagged: int  # how many of them are flagged
 
 
@@ -55,7 +55,7 @@ class Word:
 class Answer:
     """What was found in an utterance."""
 
-    id: str  # of the cut
+    id: str
     text: str | None  # as it was given; None where the cut came with units alone
     speaker: str | None  # None where nobody is named
     duration: float  # of the cut in seconds
@@ -100,12 +100,12 @@ def answer_of(cut: MonoCut) -> Answer:
             start=item.start,
             end=item.end,
             p_mispronounced=item.score,
-            p_deleted=deleted[place],
+            p_deleted=deleted[index],
             perceived=perceived.symbol,
             flagged=perceived.symbol != item.symbol,
-            word=None if word_of is None else word_of[place],
+            word=None if word_of is None else word_of[index],
         )
-        for place, (item, perceived) in enumerate(zip(items, tier(cut, "mlvae_perceived")))
+        for index, (item, perceived) in enumerate(zip(items, tier(cut, "mlvae_perceived")))
     ]
     return Answer(
         id=cut.id,
@@ -134,14 +134,14 @@ def _words(cut: MonoCut, units: Sequence[Unit], word_of: Sequence[int]) -> list[
     items = [AlignmentItem(u.symbol, u.start, max(u.end - u.start, 0.0)) for u in units]
     scores = _scores(cut, "mlvae_word", len(symbols))
     words = []
-    for place, (start, duration) in enumerate(word_spans(items, word_of)):
-        mine = [unit.flagged for unit in units if unit.word == place]
+    for index, (start, duration) in enumerate(word_spans(items, word_of)):
+        mine = [unit.flagged for unit in units if unit.word == index]
         words.append(
             Word(
-                symbols[place],
+                symbols[index],
                 start,
                 round(start + duration, 6),
-                scores[place],
+                scores[index],
                 len(mine),
                 sum(mine),
             )

@@ -74,7 +74,7 @@ class Finding:
     recording: str | None = None  # the audio file
     # standard deviations, high where the text does not belong to the audio; None: no answer
     score: float | None = None
-    reason: str = ""  # in plain words
+    reason: str = ""
     start: float | None = None  # seconds, of the place that does not match, where there is one
     end: float | None = None
     words: str = ""  # of the place; its units where nothing is known of words
@@ -133,12 +133,12 @@ def worst_stretch(units: Sequence[Unit], rate: float) -> Stretch | None:
     total = best = 0.0
     begin = 0
     found = (0, 0)
-    for place, unit in enumerate(units):
+    for index, unit in enumerate(units):
         if total <= 0:
-            total, begin = 0.0, place
+            total, begin = 0.0, index
         total += _log_odds(_p_of(unit)) - usual
         if total > best:
-            best, found = total, (begin, place + 1)
+            best, found = total, (begin, index + 1)
     evidence = best - math.log(max(len(units), 1))
     return Stretch(*found, evidence) if evidence > 0 else None
 

@@ -145,12 +145,12 @@ def verdicts_of(grid: TextGrid, answer: Answer) -> dict[int, Verdict]:
             "- where it was left out"
         )
     found = {}
-    for place, (unit, (label, start, end)) in enumerate(zip(answer.units, said)):
+    for index, (unit, (label, start, end)) in enumerate(zip(answer.units, said)):
         verdict = Verdict(label, start, end)
         if units is not None and not _moved(unit, verdict, ROUNDING):
-            verdict = Verdict(label, *units[place][1:])
+            verdict = Verdict(label, *units[index][1:])
         if label != UNSURE:
-            found[place] = verdict
+            found[index] = verdict
     return found
 
 
@@ -235,19 +235,19 @@ def _of_row(cells: dict[str, str], answer: Answer) -> tuple[int, Verdict | None]
     verdict = cells["verdict"].lower()
     if verdict not in VERDICTS:
         raise ValueError(f"the verdict {cells['verdict']!r} is none of {', '.join(VERDICTS)}")
-    place = _place(cells, answer.units)
-    unit = answer.units[place].symbol
+    index = _index_of(cells, answer.units)
+    unit = answer.units[index].symbol
     if cells.get("unit", unit) not in ("", unit):
-        raise ValueError(f"unit {place} of {answer.id} is {unit!r}, not {cells['unit']!r}")
+        raise ValueError(f"unit {index} of {answer.id} is {unit!r}, not {cells['unit']!r}")
     said = cells.get("said", "")
     if verdict == "wrong" and said == unit:
-        raise ValueError(f"unit {place} of {answer.id} is wrong, and {said!r} all the same")
+        raise ValueError(f"unit {index} of {answer.id} is wrong, and {said!r} all the same")
     if verdict == "unsure":
-        return place, None
-    return place, Verdict(unit if verdict == "right" else said or UNCLEAR)
+        return index, None
+    return index, Verdict(unit if verdict == "right" else said or UNCLEAR)
 
 
-def _place(cells: dict[str, str], units: Sequence[Unit]) -> int:
+def _index_of(cells: dict[str, str], units: Sequence[Unit]) -> int:
     name = "index" if cells.get("index") else "start"
     try:
         value = float(cells.get(name, "").replace(",", "."))
@@ -259,7 +259,7 @@ def _place(cells: dict[str, str], units: Sequence[Unit]) -> int:
         return int(value)
     if not math.isfinite(value):
         raise ValueError(f"start is {value}, which is no time")
-    nearest = min(range(len(units)), key=lambda place: abs(units[place].start - value))
+    nearest = min(range(len(units)), key=lambda index: abs(units[index].start - value))
     if abs(units[nearest].start - value) > TOLERANCE:
         raise ValueError(f"no unit starts at {value:g} s")
     return nearest
@@ -348,7 +348,7 @@ def _compare(folder: Path, corrected: Path, out: Path | None, record: Record | N
 
     for answer in read_answers(folder, skip):
         verdicts = corrections.of(answer)
-        judged += [_Judged(answer.id, answer.units[place], v) for place, v in verdicts.items()]
+        judged += [_Judged(answer.id, answer.units[i], verdict) for i, verdict in verdicts.items()]
         differences += _differences(answer, verdicts)
     corrections.finish()
     for place, reason in corrections.skipped.items():
@@ -366,8 +366,8 @@ def _compare(folder: Path, corrected: Path, out: Path | None, record: Record | N
 
 def _differences(answer: Answer, verdicts: dict[int, Verdict]) -> Iterator[Sequence[object]]:
     """Rows of the units of which the correction says something else; see docs/formats.md."""
-    for place, verdict in verdicts.items():
-        unit = answer.units[place]
+    for index, verdict in verdicts.items():
+        unit = answer.units[index]
         is_wrong = verdict.perceived != unit.symbol
         kind = ""
         if is_wrong != unit.flagged:
@@ -383,7 +383,7 @@ def _differences(answer: Answer, verdicts: dict[int, Verdict]) -> Iterator[Seque
                 "" if number is None else round(number, 6) for number in numbers
             )
             yield (
-                *(answer.id, start, end, word, place, unit.symbol, p, unit.perceived),
+                *(answer.id, start, end, word, index, unit.symbol, p, unit.perceived),
                 *(verdict.perceived, kind, true_start, true_end),
             )
 

@@ -84,22 +84,14 @@ class RecipeConfig(Settings):
     systems: dict[str, System] = field(default_factory=dict)  # by name, in the order of the table
 
     def declared(self, name: str) -> System:
-        """A system with a model of its own.
-
-        Raises:
-            ValueError: there is none of this name.
-        """
+        """A system with a model of its own; ValueError where there is none of this name."""
         if name not in self.systems or self.systems[name].model_of:
             known = ", ".join(one.name for one in self.systems.values() if not one.model_of)
             raise ValueError(f"there is no system {name!r}; there are: {known or 'none'}")
         return self.systems[name]
 
     def system(self, name: str) -> System:
-        """A system that can be trained.
-
-        Raises:
-            ValueError: there is none of this name, or its entry lacks something.
-        """
+        """A system that can be trained; ValueError where there is none, or it lacks something."""
         system = self.declared(name)
         if system.lacking:
             raise ValueError(
@@ -202,16 +194,19 @@ def _system(name: str, entries: Mapping[str, dict[str, Any]]) -> System:
     )
 
 
-def _chain(name: str, entries: Mapping[str, dict[str, Any]]) -> tuple[list[str], str]:
-    """A system and its bases; and a base that is not there, or is one of them; else empty."""
+def _chain(name: str, entries: Mapping[str, Any]) -> tuple[list[str], str]:
+    """A system and its bases; and a base that is not there, or is one of them; else empty.
+
+    Entries that are no sections are for others to name.
+    """
     chain: list[str] = []
-    while name in entries and name not in chain:
+    while isinstance(name, str) and isinstance(entries.get(name), dict) and name not in chain:
         chain.append(name)
         name = entries[name].get("base") or ""
     return chain, name
 
 
-def _kind_of(name: str, entries: Mapping[str, dict[str, Any]]) -> str:
+def _kind_of(name: str, entries: Mapping[str, Any]) -> str:
     """The kind of a system, its own or that of a base; empty where none says it."""
     kinds = (entries[one].get("kind") for one in _chain(name, entries)[0])
     return next(filter(None, kinds), "")

@@ -38,19 +38,19 @@ def words_of_cut(cut: Cut) -> list[str]:
     words = (cut.supervisions[0].custom or {}).get("words")
     if not words:
         raise ValueError(f"{cut.id}: no words to make tokens of")
-    return [_spelt(word, place, cut.id) for place, word in enumerate(words, start=1)]
+    return [_spelt(word, index, cut.id) for index, word in enumerate(words, start=1)]
 
 
-def _spelt(word: str, place: int, cut_id: str) -> str:
+def _spelt(word: str, index: int, cut_id: str) -> str:
     spelling = normalized(word) if isinstance(word, str) else ""
     if len(spelling.split()) != 1:
-        raise ValueError(f"{cut_id}: word {place}, {word!r}, is not one word")
+        raise ValueError(f"{cut_id}: word {index}, {word!r}, is not one word")
     try:
         has_letters = bool(spelt_words(word))
     except UnknownWords as error:
-        raise ValueError(f"{cut_id}: word {place}, {word!r}: {error}") from None
+        raise ValueError(f"{cut_id}: word {index}, {word!r}: {error}") from None
     if not has_letters:
-        raise ValueError(f"{cut_id}: word {place}, {word!r}, is punctuation")
+        raise ValueError(f"{cut_id}: word {index}, {word!r}, is punctuation")
     return spelling
 
 
@@ -107,7 +107,7 @@ def save_bpe(processor: SentencePieceProcessor, path: Path) -> None:
 def with_tokens(cut: Cut, processor: SentencePieceProcessor) -> Cut:
     """A copy of a cut whose canonical units are the BPE tokens of its words.
 
-    ``custom["units"]`` are the tokens and ``custom["word_of_unit"]`` the places of their words.
+    ``custom["units"]`` are the tokens and ``custom["word_of_unit"]`` the indices of their words.
 
     Raises:
         ValueError: as `words_of_cut`, and if a letter was not in the training text or a token is a
@@ -115,7 +115,7 @@ def with_tokens(cut: Cut, processor: SentencePieceProcessor) -> Cut:
     """
     units: list[str] = []
     word_of_unit: list[int] = []
-    for place, word in enumerate(words_of_cut(cut)):
+    for index, word in enumerate(words_of_cut(cut)):
         ids = processor.encode(word)
         if processor.unk_id() in ids:
             raise ValueError(f"{cut.id}: the training text lacks a letter of {word!r}")
@@ -124,7 +124,7 @@ def with_tokens(cut: Cut, processor: SentencePieceProcessor) -> Cut:
             if token in RESERVED:
                 raise ValueError(f"{cut.id}: {token!r} is a token of {word!r}: {RESERVED[token]}")
         units += tokens
-        word_of_unit += [place] * len(ids)
+        word_of_unit += [index] * len(ids)
     supervision = cut.supervisions[0]
     custom = {**supervision.custom, "units": units, "word_of_unit": word_of_unit}
     return fastcopy(cut, supervisions=[fastcopy(supervision, custom=custom)])

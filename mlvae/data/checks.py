@@ -133,20 +133,20 @@ def _check_recording(recording: Recording) -> None:
 def _check_units(name: str, units: Any) -> None:
     if not isinstance(units, list):
         raise ValueError(f"{name} must be a list, not {type(units).__name__}")
-    for place, unit in enumerate(units):
+    for index, unit in enumerate(units):
         try:
             check_unit(unit)
         except ValueError as error:
-            raise ValueError(f"{name}, number {place + 1}: {error}") from None
+            raise ValueError(f"{name}, number {index + 1}: {error}") from None
 
 
 def _check_words(words: Any) -> None:
     if not isinstance(words, list):
         raise ValueError(f"words must be a list, not {type(words).__name__}")
-    for place, word in enumerate(words):
+    for index, word in enumerate(words):
         if not isinstance(word, str) or not word.strip():
-            raise ValueError(f"words, number {place + 1}: {word!r} is no word")
-        _check_text(f"words, number {place + 1}: it", word)
+            raise ValueError(f"words, number {index + 1}: {word!r} is no word")
+        _check_text(f"words, number {index + 1}: it", word)
 
 
 def _check_fields(custom: Mapping[str, Any]) -> None:
@@ -163,11 +163,11 @@ def _check_fields(custom: Mapping[str, Any]) -> None:
     words = custom.get("words") or custom["units"]
     if not isinstance(pronunciations, list) or len(pronunciations) != len(words):
         raise ValueError(f"pronunciations must be a list, one for each of {len(words)} words")
-    for place, known in enumerate(pronunciations):
+    for index, known in enumerate(pronunciations):
         if not isinstance(known, list) or not all(isinstance(one, list) and one for one in known):
-            raise ValueError(f"pronunciations, number {place + 1}: not a list of lists of units")
+            raise ValueError(f"pronunciations, number {index + 1}: not a list of lists of units")
         for one in known:
-            _check_units(f"pronunciations, number {place + 1}", one)
+            _check_units(f"pronunciations, number {index + 1}", one)
 
 
 def source_name(cut: Cut) -> str:

@@ -161,7 +161,7 @@ class Found:
     items: Callable[[], Iterator[Utterance]]  # gives them anew, and skips what cannot be used
     # 64 hexadecimal digits that change where an utterance does, its audio file included
     digest: str
-    count: int  # how many there are
+    count: int
     skipped: list[tuple[str, str, str]]  # what could not be used: name, reason, place
 
 

@@ -175,20 +175,20 @@ def _round(value: float | None) -> float | str:
 
 
 def _unit_rows(answer: Answer) -> Iterator[Sequence[Any]]:
-    for place, unit in enumerate(answer.units):
+    for index, unit in enumerate(answer.units):
         word = "" if unit.word is None else answer.words[unit.word].symbol
         yield (
             *(answer.id, answer.speaker or "", "" if unit.word is None else unit.word, word),
-            *(place, unit.symbol, _round(unit.start), _round(unit.end)),
+            *(index, unit.symbol, _round(unit.start), _round(unit.end)),
             *(_round(unit.p_mispronounced), _round(unit.p_deleted), unit.perceived),
             int(unit.flagged),
         )
 
 
 def _word_rows(answer: Answer) -> Iterator[Sequence[Any]]:
-    for place, word in enumerate(answer.words):
+    for index, word in enumerate(answer.words):
         yield (
-            *(answer.id, answer.speaker or "", place, word.symbol),
+            *(answer.id, answer.speaker or "", index, word.symbol),
             *(_round(word.start), _round(word.end), _round(word.p_mispronounced)),
             *(word.num_units, word.num_flagged),
         )

@@ -6,13 +6,12 @@ written when its utterance comes, and only a line of each is held.
 
 Jinja2 makes the pages, escaping whatever comes from outside, and the browser's own parts do the
 rest: units are buttons (which have keyboard focus, the direction of their script, and a name for
-readers of screens), zoom is a wide element in one that scrolls, tables are tables. No library of
-plots is used. Bokeh's script (1.3 MB, 4.5 MB of Plotly's) would be read anew for every page and
-draws units on a canvas, which has none of that; uPlot has no pictures; wavesurfer.js reads audio by
-``fetch``, which browsers refuse for files. Calibration is the plot of stage 6, by matplotlib.
+readers of screens), zoom is a wide element in one that scrolls, tables are tables. Libraries of
+plots draw units on a canvas, which has none of that, and are megabytes that every page reads anew.
+Calibration is the plot of stage 6, by matplotlib.
 
-Sound is copied as wav of 16 bits, which every browser plays from any sample on. In FLAC without a
-table of places Chromium fails to go to another place, and recordings as they are may be anything.
+Sound is copied as wav of 16 bits, which every browser plays from any sample on, as it does not
+from FLAC without a table of seek points.
 """
 
 from __future__ import annotations
@@ -73,14 +72,14 @@ class Shown:
 
     # by name of a system what it found; all of the same units, at least one
     answers: Mapping[str, Answer]
-    reference: ReferenceUnits | None = None  # None where there is none
+    reference: ReferenceUnits | None = None  # none where there is none
 
 
 @dataclass(frozen=True)
 class About:
     """What a report is of."""
 
-    title: str  # heading
+    title: str
     systems: Sequence[str]  # names, the first being the one that the index begins with
     # rows of a table of metrics, the first being its heading; a cell is a list of lines
     scores: Sequence[Sequence[Sequence[str]]] = ()
@@ -262,8 +261,8 @@ class _Counts:
             p = np.nan if unit.p_mispronounced is None else unit.p_mispronounced
             marks = (1, unit.flagged, deleted, p)
             for sums in (self.units.setdefault(unit.symbol, [0, 0, 0, 0.0]), of_speaker):
-                for place, mark in enumerate(marks):
-                    sums[place] += mark
+                for index, mark in enumerate(marks):
+                    sums[index] += mark
         self.said.update(pairs)
         self.said_by.setdefault(speaker, Counter()).update(pairs)
 

@@ -44,20 +44,20 @@ class ReliabilityCurve:
 class Calibration:
     """Metrics of one system's probabilities."""
 
-    # How well they rank units, see :mod:`mlvae.score.ranking`; None where no unit is mispronounced
+    # how well they rank units, see :mod:`mlvae.score.ranking`; None where no unit is mispronounced
     average_precision: float | None
-    # The same by the ROC curve; None where all units or none are mispronounced
+    # the same by the ROC curve; None where all units or none are mispronounced
     area_under_curve: float | None
-    # Mean squared distance of probability and reference (1 or 0), lower is better
+    # mean squared distance of probability and reference (1 or 0), lower is better
     brier_score: float
     # 1 - Brier score / Brier score of the base rate: 1 is perfect, 0 as good as the base rate for
     # every unit, below 0 worse. None where all units or none are mispronounced.
     brier_skill: float | None
-    # Mean over units of the distance between the mean probability and the fraction of mispronounced
+    # mean over units of the distance between the mean probability and the fraction of mispronounced
     # units of their bin, 0..1
     expected_calibration_error: float
-    base_rate: float  # Fraction of the units that was mispronounced
-    num_units: int  # Number of units
+    base_rate: float  # fraction of the units that was mispronounced
+    num_units: int
 
 
 def calibration(

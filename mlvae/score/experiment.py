@@ -292,8 +292,7 @@ def graded_rows(
         if row is None:
             log(f"no row for {system.label}: it gives no P(mispronounced)")
             continue
-        num_params, seconds = _trained(training_path(system, exp_dir))
-        rows.append(replace(row, num_params=num_params, training_seconds=seconds))
+        rows.append(replace(row, **_trained(system, exp_dir)))
     return rows
 
 
@@ -515,11 +514,9 @@ def read_hypotheses(
     """
     flag_all, rows = [], []
     for system in systems:
-        num_params, seconds = _trained(training_path(system, exp_dir))
-        kind = KINDS[system.kind]
-        own = cuts[system.label]
+        kind, own = KINDS[system.kind], cuts[system.label]
         hypothesis = tier_hypothesis(system.label, reference, own, kind.spans, kind.perceived)
-        hypothesis = replace(hypothesis, num_params=num_params, training_seconds=seconds)
+        hypothesis = replace(hypothesis, **_trained(system, exp_dir))
         rows.append(hypothesis)
         if system.flag_all:
             flag_all.append(flag_all_hypothesis(flag_all_label(system), reference, hypothesis))
@@ -536,11 +533,12 @@ def other_seeds(systems: Sequence[System], exp_dir: Path, seed: int) -> dict[str
     return found
 
 
-def _trained(path: Path) -> tuple[int, float]:
+def _trained(system: System, exp_dir: Path) -> dict[str, Any]:
     """Number of parameters and training time, as the stage that trained the model wrote them."""
+    path = training_path(system, exp_dir)
     content = read_json(path)
     try:
-        return content["num_params"], content["training_seconds"]
+        return {name: content[name] for name in ("num_params", "training_seconds")}
     except KeyError as error:
         raise ValueError(f"{path} has no {error}") from error
 

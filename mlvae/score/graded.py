@@ -162,7 +162,7 @@ def _means(values: np.ndarray, groups: np.ndarray, count: int) -> np.ndarray:
 class GradedHypothesis:
     """P(mispronounced) of a system for the units, words and utterances of a reference."""
 
-    name: str  # the row's name in the table
+    name: str
     probabilities: np.ndarray  # (N,) float64, 0..1; 0 for the units of missing utterances
     word_probabilities: np.ndarray  # (W,) float64, 0..1
     utterance_probabilities: np.ndarray  # (U,) float64, 0..1, the mean of the units'
@@ -171,7 +171,7 @@ class GradedHypothesis:
     missing: tuple[str, ...] = ()  # ids of utterances without a hypothesis
     # number of trained parameters, or None where the row has no model
     num_params: int | None = None
-    training_seconds: float | None = None  # or None
+    training_seconds: float | None = None
 
 
 def hypothesis_of(
@@ -243,8 +243,8 @@ def read_graded_hypothesis(
 class GradedEvaluation:
     """Some systems scored on one set."""
 
-    reference: GradedReference  # the scored set
-    hypotheses: tuple[GradedHypothesis, ...]  # the rows, in their order
+    reference: GradedReference
+    hypotheses: tuple[GradedHypothesis, ...]
     # by name and by key (a threshold and a metric, or ``"correlation"`` and a level) a metric on
     # the whole set, and then on each resample, (1 + R,) float64; NaN where it is not defined
     samples: dict[str, dict[Any, np.ndarray]]

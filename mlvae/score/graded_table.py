@@ -17,7 +17,13 @@ from mlvae.score.graded import (
 )
 from mlvae.score.intervals import LEVEL, Difference
 from mlvae.score.ranking import RANKING_METRICS
-from mlvae.score.tables import format_count, missing_lines, tabulated, title_of
+from mlvae.score.tables import (
+    format_count,
+    format_difference,
+    missing_lines,
+    tabulated,
+    title_of,
+)
 
 CALIBRATION_METRICS = ("brier_score", "brier_skill", "expected_calibration_error")
 THRESHOLD_METRICS = (*RANKING_METRICS, "hard_f1", "hard_flagged", *CALIBRATION_METRICS)
@@ -66,8 +72,8 @@ difference   of the AP of two systems on the same resamples of speakers; * the i
 class ChangedWords:
     """Utterances with a changed word, and how often systems find it."""
 
-    reference: GradedReference  # the utterances
-    hypotheses: Sequence[GradedHypothesis]  # the rows
+    reference: GradedReference
+    hypotheses: Sequence[GradedHypothesis]
     on_top: dict[str, Difference]  # of `changed_on_top`
 
 
@@ -137,7 +143,10 @@ def _calibrations(evaluation: GradedEvaluation) -> str:
 def _differences(evaluation: GradedEvaluation) -> str:
     rows = [
         [f"{first} minus {second}"]
-        + [_difference(evaluation.difference(first, second, t)) for t in THRESHOLDS]
+        + [
+            format_difference(evaluation.difference(first, second, t), "+.3f", 1.0)
+            for t in THRESHOLDS
+        ]
         for first, second in evaluation.compared
     ]
     headers = ["difference", *[f"AP below {threshold:g}" for threshold in THRESHOLDS]]
@@ -159,15 +168,6 @@ def _cell(found: Difference | None, digits: int = 3) -> str:
         return "-\n"
     interval = "-" if found.low is None else f"[{found.low:.{digits}f} {found.high:.{digits}f}]"
     return f"{found.estimate:.{digits}f}\n{interval}"
-
-
-def _difference(found: Difference | None) -> str:
-    if found is None:
-        return "-"
-    if found.low is None:
-        return f"{found.estimate:+.3f}"
-    mark = "*" if found.excludes_zero else " "
-    return f"{found.estimate:+.3f} [{found.low:+.3f} {found.high:+.3f}]{mark}"
 
 
 def _note(evaluation: GradedEvaluation) -> str:

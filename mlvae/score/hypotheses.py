@@ -27,14 +27,14 @@ ROUNDING = 1e-4
 class Hypothesis:
     """The hypothesis of one system for each of the N units of a ``Reference``."""
 
-    name: str  # The row's name in the table
+    name: str
     starts: np.ndarray  # (N,) float64, seconds
     ends: np.ndarray  # (N,) float64, seconds; equal to the start where the unit was not found
     flags: np.ndarray  # (N,) bool, the system calls the unit mispronounced
-    # Number of trained parameters, or None where the row has no model
+    # number of trained parameters, or None where the row has no model
     num_params: int | None = None
-    training_seconds: float | None = None  # Seconds that training took, or None
-    # Ids of utterances without a hypothesis; their units are not flagged and have no span
+    training_seconds: float | None = None  # seconds that training took, or None
+    # ids of utterances without a hypothesis; their units are not flagged and have no span
     missing: tuple[str, ...] = ()
     # (N,) float64, P(mispronounced), NaN for the units of missing utterances; None where the system
     # gives none
@@ -176,8 +176,8 @@ def known_probabilities(
 class PerceivedAccuracy:
     """How often a system names the perceived unit."""
 
-    fraction: float  # Fraction of the named units that is right, 0..1
-    num_named: int  # Number of substituted units that are flagged and for which a unit is named
+    fraction: float  # fraction of the named units that is right, 0..1
+    num_named: int  # number of substituted units that are flagged and for which a unit is named
 
 
 def perceived_accuracy(reference: Reference, hypothesis: Hypothesis) -> PerceivedAccuracy | None:
@@ -203,19 +203,19 @@ def perceived_accuracy(reference: Reference, hypothesis: Hypothesis) -> Perceive
 class Evaluation:
     """Some systems scored on one set."""
 
-    reference: Reference  # The scored set
-    hypotheses: tuple[Hypothesis, ...]  # The systems, in the order of the rows
-    intervals: Intervals  # Their metrics, under the names of ``hypotheses``
-    cluster: str  # What the clusters of ``intervals`` are: ``"recording"`` or ``"speaker"``
-    # By name, of those that give P(mispronounced), in the order of ``hypotheses``
+    reference: Reference
+    hypotheses: tuple[Hypothesis, ...]  # the systems, in the order of the rows
+    intervals: Intervals  # their metrics, under the names of ``hypotheses``
+    cluster: str  # what the clusters of ``intervals`` are: ``"recording"`` or ``"speaker"``
+    # by name, of those that give P(mispronounced), in the order of ``hypotheses``
     calibrations: dict[str, Calibration]
-    # By name, of those that name perceived units, where that can be judged
+    # by name, of those that name perceived units, where that can be judged
     perceived: dict[str, PerceivedAccuracy]
-    # By a pair of names, the first one minus the second one, by metric
+    # by a pair of names, the first one minus the second one, by metric
     differences: dict[tuple[str, str], dict[str, Difference]]
-    # By name of a system without hypotheses the reason
+    # by name of a system without hypotheses the reason
     unavailable: Mapping[str, str] = field(default_factory=dict)
-    # By name of a system what it is, in the order of the rows
+    # by name of a system what it is, in the order of the rows
     notes: Mapping[str, str] = field(default_factory=dict)
 
 

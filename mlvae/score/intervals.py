@@ -51,9 +51,9 @@ LEVEL = 0.95
 class Difference:
     """One metric of a first system minus that of a second, on the same units and resamples."""
 
-    estimate: float  # The difference on the whole set
-    low: float | None  # Lower end of its interval; None where there were too few clusters
-    high: float | None  # Upper end of its interval
+    estimate: float  # the difference on the whole set
+    low: float | None  # lower end of its interval; None where there were too few clusters
+    high: float | None  # upper end of its interval
 
     @property
     def excludes_zero(self) -> bool:
@@ -65,8 +65,8 @@ class Difference:
 class Intervals:
     """Metrics of S systems on the same U utterances, and how they vary."""
 
-    scores: dict[str, Scores]  # Per system its metrics on the whole set
-    num_clusters: int  # Number of clusters, C
+    scores: dict[str, Scores]  # per system its metrics on the whole set
+    num_clusters: int  # number of clusters, C
     # (S, 7, R) float64, the systems in the order of ``scores``, the metrics in that of
     # ``SUM_METRICS``, and R resamples, the same ones for all systems
     resamples: np.ndarray

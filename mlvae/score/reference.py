@@ -27,12 +27,12 @@ class Annotation:
     # (N,) bool, the unit has an interval of the annotators. One without is correct, has no length,
     # and does not count where times are compared.
     annotated: np.ndarray
-    # The words of the text as units: mispronounced (``*`` perceived) where the annotators mark an
+    # the words of the text as units: mispronounced (``*`` perceived) where the annotators mark an
     # error in them, whatever the units are. None where the text has no words.
     words: Reference | None
-    # Per utterance the inserted sounds, which are no unit; seconds
+    # per utterance the inserted sounds, which are no unit; seconds
     insertions: list[list[AlignmentItem]]
-    # Numbers of ``insertions`` (sounds of no unit), ``words with insertions``, ``unplaced`` errors
+    # numbers of ``insertions`` (sounds of no unit), ``words with insertions``, ``unplaced`` errors
     # (on phones that the text's pronunciation lacks), and words ``excused`` (read in another of
     # their pronunciations)
     counts: dict[str, int]
@@ -50,7 +50,7 @@ class Reference:
     starts: np.ndarray  # (N,) float64, seconds
     ends: np.ndarray  # (N,) float64, seconds
     sources: list[str]  # N ids of the recordings that the units were taken from
-    # Of annotated corpora; None where the mismatches were made
+    # of annotated corpora; None where the mismatches were made
     annotation: Annotation | None = None
 
     @property

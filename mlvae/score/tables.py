@@ -208,17 +208,20 @@ def _differences(evaluation: Evaluation) -> str:
         name = f"{first} minus {second}"
         if len(name) > LONGEST_DIFFERENCE:
             name = f"{first} minus\n{second}"
-        cells = [_difference(by_metric[COLUMNS[column]]) for column in COMPARED_COLUMNS]
+        cells = [format_difference(by_metric[COLUMNS[column]]) for column in COMPARED_COLUMNS]
         rows.append([name, *cells])
     return tabulated(["difference", *COMPARED_COLUMNS], rows, "left", "center")
 
 
-def _difference(difference: Difference) -> str:
-    shown = f"{100 * difference.estimate:+.1f}"
-    if difference.low is None:
+def format_difference(found: Difference | None, spec: str = "+.1f", scale: float = 100.0) -> str:
+    """A difference with its interval, and a star where that excludes 0; default: in percent."""
+    if found is None:
+        return "-"
+    shown = f"{scale * found.estimate:{spec}}"
+    if found.low is None:
         return shown
-    mark = "*" if difference.excludes_zero else " "
-    return f"{shown} [{100 * difference.low:+.1f} {100 * difference.high:+.1f}]{mark}"
+    mark = "*" if found.excludes_zero else " "
+    return f"{shown} [{scale * found.low:{spec}} {scale * found.high:{spec}}]{mark}"
 
 
 def _zero_line(evaluation: Evaluation) -> str:

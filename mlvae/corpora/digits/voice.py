@@ -32,7 +32,7 @@ class SpokenClip:
     """One word to be spoken."""
 
     path: str  # file to write, relative to the folder of the work
-    text: str  # the word
+    text: str
     rate: int  # words per minute
     pitch: int  # base pitch of the voice, 0 to 99
     pitch_range: int  # 0 (monotone) to 99

@@ -79,11 +79,11 @@ def _owners(
 ) -> list[int]:
     """The word of each spoken segment; one without a counterpart goes with a neighbour."""
     units = [(word, phone) for word, phones in enumerate(chosen) for phone in phones]
-    places = align_symbols([phone for _, phone in units], [segments[i].canonical for i in spoken])
+    indices = align_symbols([phone for _, phone in units], [segments[i].canonical for i in spoken])
     owners: list[int | None] = [None] * len(spoken)
-    for (word, _), place in zip(units, places):
-        if place is not None:
-            owners[place] = word
+    for (word, _), index in zip(units, indices):
+        if index is not None:
+            owners[index] = word
     _fill(owners, [segments[i].word for i in spoken])
     return [owner or 0 for owner in owners]
 

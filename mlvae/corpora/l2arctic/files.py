@@ -94,7 +94,7 @@ class Segment:
 class Utterance:
     """An annotated utterance."""
 
-    files: UtteranceFiles  # where it comes from
+    files: UtteranceFiles
     num_samples: int  # of the recording
     sampling_rate: int  # of the recording, in Hz
     text: str  # of the transcript; empty if there is none

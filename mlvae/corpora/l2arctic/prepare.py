@@ -5,10 +5,8 @@ Written to the corpus folder, besides what every corpus has (``manifests``, ``re
 and ``repairs.jsonl``, a line for each thing that was read otherwise than it is written. Recordings
 stay where they are; the manifests resample them to 16 kHz when they are read.
 
-A cut's supervision has ``custom["units"]`` (phones; BPE tokens come in stage 2), ``words``,
-``word_of_unit`` and ``pronunciations``: by word a list of pronunciations, lists of phones, the
-first being the one in ``units``. Protocol annotation has ``units`` alone: its silence is of no
-word.
+Cuts are as docs/formats.md has them; those of protocol annotation have ``units`` alone, as its
+silence is of no word.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ from mlvae.corpora.l2arctic.reference import (
     word_reference,
 )
 from mlvae.data.audio import file_recording
-from mlvae.data.lexicon import Lexicon
+from mlvae.data.lexicon import Lexicon, fields_of
 from mlvae.data.manifests import (
     SPLITS,
     corpus_files,
@@ -129,7 +127,7 @@ def choose(utterances: Sequence[UtteranceFiles], count: int, seed: int) -> list[
     for speaker in sorted({files.speaker for files in utterances}):
         mine = [files for files in utterances if files.speaker == speaker]
         random.Random(f"{seed}/choose/{speaker}").shuffle(mine)
-        ranked += [(place, files.id) for place, files in enumerate(mine)]
+        ranked += [(index, files.id) for index, files in enumerate(mine)]
     chosen = {name for _, name in sorted(ranked)[:count]}
     return [files for files in utterances if files.id in chosen]
 
@@ -194,11 +192,11 @@ def _add(
     made: _Corpus, utterance: Utterance, options: CorpusOptions, lexicon: Lexicon | None
 ) -> None:
     files = utterance.files
-    custom: dict = {}
     try:
         if options.protocol == "annotation":
             check_words(utterance, words_of_text(utterance.text))
             reference = annotation_reference(utterance)
+            custom = {"units": [unit.canonical for unit in reference.units]}
         elif options.unit == "bpe":
             words = spelt_words(utterance.text)
             check_words(utterance, words)
@@ -208,18 +206,12 @@ def _add(
             read = lexicon.read(utterance.text)
             check_phones(utterance, [pronunciations for _, pronunciations in read])
             reference = phone_reference(utterance, read)
-            custom = {
-                "words": [word for word, _ in read],
-                "word_of_unit": [unit.word for unit in reference.units],
-                "pronunciations": [[list(phones) for phones in known] for _, known in read],
-            }
+            custom = fields_of(read)
     except UnknownWords as error:
         made.unknown.update(error.words)
         raise UtteranceError(str(error), files.transcript) from None
     except ValueError as error:
         raise UtteranceError(str(error), files.annotation) from None
-    if options.unit == "phone":
-        custom = {"units": [unit.canonical for unit in reference.units], **custom}
     split = options.split_of(files.speaker)
     made.cuts[split].append(_cut(utterance, custom))
     made.reference.append(reference.supervision(utterance, split))

@@ -80,7 +80,7 @@ class Sentence:
     """A sentence to be read."""
 
     id: str  # such as ``arctic_a0001``
-    text: str  # as written
+    text: str
     words: tuple[str, ...]  # in small letters, without punctuation
     phones: tuple[tuple[str, ...], ...]  # canonical phones of each word, vowels with stress
 

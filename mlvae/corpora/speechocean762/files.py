@@ -35,7 +35,7 @@ _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 class ScoredWord:
     """A word with its phones and scores."""
 
-    text: str  # as written
+    text: str
     phones: tuple[str, ...]  # folded
     # of each phone the mean over the experts, 0 to 2; None where it was not scored
     scores: tuple[float | None, ...]
@@ -46,8 +46,8 @@ class ScoredWord:
 class Utterance:
     """An utterance as the corpus describes it."""
 
-    id: str  # of the utterance
-    speaker: str  # who speaks
+    id: str
+    speaker: str
     recording: Path  # the audio file, which need not be there
     text: str  # what should be said
     half: str = ""  # ``train`` or ``test``; empty where the corpus has no halves

@@ -1,9 +1,7 @@
 """Stage 0 of speechocean762: manifests, and the reference where there are scores.
 
-A cut's supervision has ``custom["units"]`` (phones), ``words`` and ``word_of_unit``; with protocol
-text ``pronunciations`` as well: by word all that the lexicon has, the first being the one in
-``units``. The reference holds scores, no times and nothing that was perceived, see
-docs/formats.md.
+Cuts are as docs/formats.md has them; ``pronunciations`` go with protocol text. The reference holds
+scores, no times and nothing that was perceived.
 
 A canonical unit of the text has the score of its counterpart among the corpus's own phones of the
 word, which an alignment with the fewest edits finds. A unit without a counterpart is not scored.
@@ -24,7 +22,7 @@ from lhotse import MonoCut, SupervisionSegment
 
 from mlvae.corpora.speechocean762.files import Corpus, ScoredWord, Utterance
 from mlvae.data.audio import AudioError, audio_info, file_recording
-from mlvae.data.lexicon import Lexicon, Pronunciation
+from mlvae.data.lexicon import Lexicon, Pronunciation, fields_of
 from mlvae.data.manifests import SPLITS, counts_of, recording_cut, write_corpus
 from mlvae.data.text import UnknownWords, forget_unknown_words, list_unknown_words, words_of_text
 from mlvae.data.units import align_symbols
@@ -184,7 +182,7 @@ def choose(utterances: Sequence[Utterance], options: CorpusOptions) -> list[Utte
         draw = random.Random(f"{options.seed}/choose/{speaker}")
         draw.shuffle(mine)
         turn = draw.random()  # in which speakers are asked
-        ranked += [(place, turn, name) for place, name in enumerate(mine)]
+        ranked += [(index, turn, name) for index, name in enumerate(mine)]
     chosen = {name for _, _, name in sorted(ranked)[: options.num_utterances]}
     return [utterance for utterance in utterances if utterance.id in chosen]
 
@@ -224,8 +222,8 @@ def text_words(utterance: Utterance, lexicon: Lexicon) -> list[Word]:
 def _text_word(scored: ScoredWord, lexicon: Lexicon) -> list[Word]:
     read = lexicon.read(scored.text)
     units = [phone for _, known in read for phone in known[0]]
-    places = align_symbols(units, scored.phones)
-    scores = iter(None if place is None else scored.scores[place] for place in places)
+    indices = align_symbols(units, scored.phones)
+    scores = iter(None if index is None else scored.scores[index] for index in indices)
     return [
         Word(text, known, tuple(next(scores) for _ in known[0]), scored.score)
         for text, known in read
@@ -251,11 +249,11 @@ def change_word(
 
     ``digits`` has pronunciations by word, of at least one other word than each of ``words``.
     """
-    place = draw.randrange(len(words))
-    digit = draw.choice([digit for digit in digits if digit != words[place].text])
+    index = draw.randrange(len(words))
+    digit = draw.choice([digit for digit in digits if digit != words[index].text])
     changed = [(word.text, word.pronunciations) for word in words]
-    changed[place] = digit, digits[digit]
-    return [Word(text, known, (None,) * len(known[0])) for text, known in changed], place
+    changed[index] = digit, digits[digit]
+    return [Word(text, known, (None,) * len(known[0])) for text, known in changed], index
 
 
 def _add(
@@ -303,11 +301,9 @@ def _place(
 ) -> None:
     """Add a cut, and a line of the reference where there are scores; that one has ``more``."""
     num_samples, sampling_rate = size
-    custom: dict = {
-        "units": [phone for word in words for phone in word.pronunciations[0]],
-        "words": [word.text for word in words],
-        "word_of_unit": [i for i, word in enumerate(words) for _ in word.pronunciations[0]],
-    }
+    custom = fields_of([(word.text, word.pronunciations) for word in words])
+    if not by_text:
+        del custom["pronunciations"]
     if utterance.words:
         truth = {
             "split": split,
@@ -322,8 +318,6 @@ def _place(
         name, speaker = utterance.id, utterance.speaker
         line = SupervisionSegment(name, name, 0.0, seconds, speaker=speaker, custom=truth)
         made.reference.append(line)
-    if by_text:
-        custom["pronunciations"] = [[list(p) for p in word.pronunciations] for word in words]
     path = utterance.recording.resolve()
     recording = file_recording(utterance.id, path, num_samples, sampling_rate, SAMPLING_RATE)
     cut = recording_cut(
