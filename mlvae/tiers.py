@@ -18,6 +18,7 @@ from lhotse.utils import fastcopy
 #: Tiers of localisation; see :mod:`mlvae.systems.localize`. Those of units have equal times.
 UNIT_TIERS = ("mlvae", "mlvae_perceived", "mlvae_deleted")
 VARIANT = "mlvae_variant"
+WORD_TIER = "mlvae_word"
 #: Fields of a supervision that go unit by unit with its canonical units.
 OF_UNITS = ("units", "words", "word_of_unit", "pronunciations", "sources")
 #: Symbols of the tier ``mlvae_perceived``, and of references: an unknown unit, and a deletion.

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import ctypes
 import io
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import soundfile
@@ -25,11 +29,28 @@ UTF8 = 1
 _SYNCHRONOUS = 2  # espeak_AUDIO_OUTPUT: samples go to the callback, within the call
 
 
-def process_environment() -> dict[str, str]:
-    """Environment in which ``python -m mlvae...`` runs this package, installed or not, in UTF-8."""
+def run_speaker(module: str, arguments: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    """Run ``python -m module`` of this package, installed or not, in UTF-8.
+
+    The arguments go to its standard input as JSON. It has one thread, as a process forks more
+    safely without more.
+    """
     root = str(Path(mlvae.__file__).resolve().parents[1])
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUTF8": "1"}
+    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, "-m", module],
+        input=json.dumps(arguments),
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        env={
+            **os.environ,
+            **threads,
+            "PYTHONPATH": os.pathsep.join(paths),
+            "PYTHONUTF8": "1",
+        },
+    )
 
 
 class Voice:

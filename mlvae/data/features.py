@@ -210,8 +210,11 @@ def _corpus(path: Path) -> tuple[int, bool, tuple[str, ...]]:
     """
     if not path.is_file():
         raise ValueError(f"{path.parent} holds no corpus: stage 0 has not been run to its end")
-    about = read_json(path)
-    sampling_rate = about.get("sampling_rate")
+    try:
+        about = read_json(path)
+        sampling_rate = about["sampling_rate"]
+    except (ValueError, KeyError) as error:
+        raise ValueError(f"{path}: no JSON object with a sampling_rate: {error!r}") from error
     if isinstance(sampling_rate, bool) or not isinstance(sampling_rate, int) or sampling_rate < 1:
         raise ValueError(f"{path}: sampling_rate must be a positive number, not {sampling_rate!r}")
     return sampling_rate, about.get("unit") == "bpe", parts_apart(about)

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from praatio.data_classes.textgrid import Textgrid as PraatioGrid
+
 from mlvae.data.text import decode_text
 
 CUT_OFF = 0.05
@@ -321,3 +323,9 @@ def _meeting(tidy: list[Interval], interval: Interval) -> Iterator[Repair]:
 
 def _shown(interval: Interval) -> str:
     return f"{interval.label!r} ({interval.start:.3f} s to {interval.end:.3f} s)"
+
+
+def save_grid(grid: PraatioGrid, path: Path) -> None:
+    """Write a grid in long text form: praatio's default would drop short units without a word."""
+    options = {"includeBlankSpaces": True, "minimumIntervalLength": None, "reportingMode": "error"}
+    grid.save(str(path), format="long_textgrid", **options)

@@ -13,6 +13,7 @@ from praatio.data_classes.interval_tier import IntervalTier
 from praatio.data_classes.point_tier import PointTier
 from praatio.data_classes.textgrid import Textgrid
 
+from mlvae.data.textgrid import save_grid
 from mlvae.made import Record, path_of_id
 from mlvae.stage import atomic_path, log
 from mlvae.tiers import tier
@@ -105,12 +106,6 @@ def write_textgrid(
             grid.addTier(PointTier(name + POINTS, entries, 0.0, duration), reportingMode="error")
     with atomic_path(path, record) as temporary:
         save_grid(grid, temporary)
-
-
-def save_grid(grid: Textgrid, path: Path) -> None:
-    """Write a grid as it is: praatio's default would drop short units without a word."""
-    options = {"includeBlankSpaces": True, "minimumIntervalLength": None, "reportingMode": "error"}
-    grid.save(str(path), format="long_textgrid", **options)
 
 
 def _split(

@@ -23,6 +23,7 @@ from mlvae.environment import versions
 from mlvae.plausibility import FlaggedUnits, count_flagged, training_warnings
 from mlvae.report.plots import (
     LEARNING_CURVES,
+    TRAINING,
     Panel,
     draw_reliability,
     draw_utterance,
@@ -59,7 +60,6 @@ from mlvae.tiers import has_tier, tier
 
 STAGE = "6 score"
 CUTS = "cuts_test.jsonl.gz"
-TRAINING = "training.json"
 MIN_UNITS = 5  # of the utterance that is drawn
 #: What is written to the folder of an experiment.
 MADE = ("results.json", "table.txt", "details.txt", "utterance.png", "reliability.png")

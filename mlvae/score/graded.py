@@ -25,11 +25,10 @@ from mlvae.score.hypotheses import tier_hypothesis
 from mlvae.score.intervals import LEVEL, Difference
 from mlvae.score.ranking import RANKING_METRICS, ranking_metrics
 from mlvae.score.reference import Reference, firsts
-from mlvae.tiers import has_tier, tier
+from mlvae.tiers import WORD_TIER, has_tier, tier
 
 THRESHOLDS = (0.5, 1.0, 1.5)
 LEVELS = ("unit", "word", "utterance")
-WORD_TIER = "mlvae_word"
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,8 @@ from mlvae.report.pages import (
     Shown,
     write_pages,
 )
-from mlvae.score.experiment import CUTS, TRAINING, read_corpus
+from mlvae.report.plots import TRAINING
+from mlvae.score.experiment import CUTS, read_corpus
 from mlvae.score.graded import GradedReference, is_graded, read_graded
 from mlvae.score.overview import has_reference
 from mlvae.score.reference import Reference, read_reference

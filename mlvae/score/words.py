@@ -18,9 +18,15 @@ from mlvae.config import System
 from mlvae.score.calibration import CALIBRATION_METRICS, Calibration, calibration
 from mlvae.score.reference import Reference
 from mlvae.systems import KINDS
-from mlvae.tiers import UNKNOWN, has_tier, tier, units_of_words, with_tiers, word_spans
-
-TIER = "mlvae_word"
+from mlvae.tiers import (
+    UNKNOWN,
+    WORD_TIER,
+    has_tier,
+    tier,
+    units_of_words,
+    with_tiers,
+    word_spans,
+)
 
 
 def word_calibration(reference: Reference, cuts: Iterable[MonoCut]) -> Calibration | None:
@@ -35,13 +41,13 @@ def word_calibration(reference: Reference, cuts: Iterable[MonoCut]) -> Calibrati
     wrong: list[bool] = []
     any_of_several = False
     for cut in cuts:
-        word_of = units_of_words(cut) if has_tier(cut, TIER) else None
+        word_of = units_of_words(cut) if has_tier(cut, WORD_TIER) else None
         if word_of is None:
             continue
         if cut.id not in reference.units_of:
             raise ValueError(f"there is no reference for utterance {cut.id}")
         positive = reference.positive[reference.units_of[cut.id]]
-        items = tier(cut, TIER)
+        items = tier(cut, WORD_TIER)
         if (len(positive), len(items)) != (len(word_of), word_of[-1] + 1):
             raise ValueError(
                 f"utterance {cut.id} has {len(word_of)} units in {len(items)} words, but the "
@@ -71,8 +77,8 @@ def word_hypothesis(cut: MonoCut, spans: str, perceived: str | None) -> MonoCut 
         return None
     words = cut.supervisions[0].custom["words"]
     scores: list[float | None] = [None] * len(words)
-    if perceived is not None and has_tier(cut, TIER):
-        scores = [item.score for item in tier(cut, TIER)]
+    if perceived is not None and has_tier(cut, WORD_TIER):
+        scores = [item.score for item in tier(cut, WORD_TIER)]
     tiers = {name: _words_of_tier(tier(cut, name), word_of, words) for name in wanted}
     if perceived is not None:
         wrong = {

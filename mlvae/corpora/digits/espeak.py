@@ -11,8 +11,6 @@ import importlib.util
 import json
 import os
 import random
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -20,7 +18,7 @@ from typing import Any
 
 from mlvae.corpora.digits.clips import DIGIT_WORDS, Pair, digit_manifests, usable_clips
 from mlvae.corpora.digits.voice import SpokenClip
-from mlvae.corpora.espeak import process_environment
+from mlvae.corpora.espeak import run_speaker
 from mlvae.made import Record
 from mlvae.stage import StageReport, made_tree, progress
 
@@ -130,14 +128,7 @@ def synthesize_clips(
 
 
 def _run(work: dict[str, Any]) -> None:
-    finished = subprocess.run(
-        [sys.executable, "-m", "mlvae.corpora.digits.voice"],
-        input=json.dumps(work),
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-        env=process_environment(),
-    )
+    finished = run_speaker("mlvae.corpora.digits.voice", work)
     if finished.returncode != 0:
         reason = (finished.stderr.strip().splitlines() or ["no message"])[-1]
         raise RuntimeError(

@@ -8,21 +8,18 @@ so too.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
-from queue import Queue
 from typing import Any
 
-from mlvae.corpora.espeak import process_environment
+from mlvae.corpora.espeak import run_speaker
 from mlvae.corpora.simulate.plan import SPEAKERS, Plan, PlannedUtterance, plan_corpus
 from mlvae.corpora.simulate.tiers import annotation_tiers, write_tiers
 from mlvae.made import Record
@@ -32,6 +29,8 @@ DEFAULT_SIZE = 720
 """Utterances in all, 30 a speaker; the real corpus has `plan.FULL_SIZE` annotated ones."""
 
 MARKER = "simulated.json"
+PORTION = 30
+"""Utterances of a process, at most: progress is shown when they are spoken."""
 
 _PROTOCOL = 1  # to be raised with every change that makes another corpus of the same seed
 
@@ -148,52 +147,27 @@ def _write(utterance: PlannedUtterance, answer: dict, folder: Path) -> None:
 def _answers(
     utterances: list[PlannedUtterance], folder: Path, seed: int, num_jobs: int
 ) -> Iterator[dict]:
-    """What the speaking processes report, in whatever order it comes."""
+    """What the speaking processes answer, one for each utterance, in their order."""
+    size = min(PORTION, -(-len(utterances) // num_jobs))
+    spoken = [asdict(utterance.spoken) for utterance in utterances]
     works = [
-        [asdict(utterance.spoken) for utterance in utterances[job::num_jobs]]
-        for job in range(min(num_jobs, len(utterances)))
+        {"seed": seed, "folder": str(folder), "utterances": spoken[first : first + size]}
+        for first in range(0, len(spoken), size)
     ]
-    queue: Queue = Queue()
-    processes: list[subprocess.Popen] = []
-    with ThreadPoolExecutor(len(works)) as pool:
-        try:
-            for work in works:
-                processes.append(_start())
-                arguments = {"seed": seed, "folder": str(folder), "utterances": work}
-                pool.submit(_attend, processes[-1], arguments, queue)
-            for _ in utterances:
-                yield queue.get()
-        finally:  # they have ended, unless the caller stops early
-            for process in processes:
-                process.kill()
-
-
-def _start() -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-m", "mlvae.corpora.simulate.voice"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        encoding="utf-8",
-        env={
-            **process_environment(),
-            "OMP_NUM_THREADS": "1",  # it forks, and does so more safely without threads
-            "OPENBLAS_NUM_THREADS": "1",
-        },
-    )
-
-
-def _attend(process: subprocess.Popen, arguments: dict[str, Any], queue: Queue) -> None:
-    """Pass a process's answers on; each utterance gets one, even if the process dies."""
-    left = {utterance["path"] for utterance in arguments["utterances"]}
+    pool = ThreadPoolExecutor(num_jobs)
     try:
-        with process, contextlib.suppress(BrokenPipeError):
-            process.stdin.write(json.dumps(arguments))
-            process.stdin.close()
-            for line in process.stdout:
-                answer = json.loads(line)
-                left.discard(answer["path"])
-                queue.put(answer)
-    finally:
-        for path in sorted(left):
-            reason = f"the process that was to speak it ended with status {process.returncode}"
-            queue.put({"path": path, "reason": reason})
+        for answers in pool.map(_speak, works):
+            yield from answers
+    finally:  # all is done, unless the caller stops early
+        pool.shutdown(cancel_futures=True)
+
+
+def _speak(work: dict[str, Any]) -> list[dict]:
+    """The answers of a process; each utterance gets one, even if the process dies."""
+    finished = run_speaker("mlvae.corpora.simulate.voice", work)
+    sys.stderr.write(finished.stderr)
+    whole = [line for line in finished.stdout.splitlines(True) if line.endswith("\n")]
+    answers = {answer["path"]: answer for answer in map(json.loads, whole)}
+    reason = f"the process that was to speak it ended with status {finished.returncode}"
+    paths = [utterance["path"] for utterance in work["utterances"]]
+    return [answers.get(path, {"path": path, "reason": reason}) for path in paths]

@@ -16,7 +16,7 @@ from praatio.data_classes.textgrid import Textgrid
 
 from mlvae.corpora.simulate.errors import Segment
 from mlvae.corpora.simulate.phones import base
-from mlvae.report.textgrid import save_grid
+from mlvae.data.textgrid import save_grid
 
 DELETION_SECONDS = 0.03
 """Length of the interval of a deletion. It has none in reference, but a TextGrid needs one;
