@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csr_array
-from scipy.stats import bootstrap, norm
+from scipy.stats import norm
 
 from mlvae.score.metrics import (
     MACRO_METRICS,
@@ -142,25 +142,16 @@ def bootstrap_intervals(
     for index, one in enumerate(outcomes):
         np.add.at(sums[index], clusters, unit_sums(one))
 
-    def statistic(drawn: np.ndarray, axis: int) -> np.ndarray:
-        weights = _multiplicities(np.moveaxis(np.atleast_2d(drawn), axis, -1))
+    draw = np.random.default_rng(seed)
+    batches = [np.zeros((0, len(outcomes), len(SUM_METRICS)))]
+    for first in range(0, num_resamples if num_clusters > 1 else 0, BATCH):
+        size = min(BATCH, num_resamples - first), num_clusters
+        weights = _multiplicities(draw.integers(0, num_clusters, size))
         # One by one, so that a system has the same intervals, to the bit, beside any others: the
         # order in which a product adds depends on its shape.
         total = np.stack([weights @ own for own in sums], axis=1)  # (B, S, NUM_SUMS)
-        return np.moveaxis(metrics_of_sums(total), 0, -1)  # (S, 7, B)
-
-    resamples = np.zeros((len(outcomes), len(SUM_METRICS), 0))
-    if num_clusters > 1:
-        resamples = bootstrap(
-            (np.arange(num_clusters),),
-            statistic,
-            n_resamples=num_resamples,
-            batch=min(BATCH, num_resamples),
-            vectorized=True,
-            axis=-1,
-            method="percentile",
-            random_state=np.random.default_rng(seed),
-        ).bootstrap_distribution
+        batches.append(metrics_of_sums(total))
+    resamples = np.moveaxis(np.concatenate(batches), 0, -1)  # (S, 7, R)
     return Intervals(
         scores={name: score(one) for name, one in systems.items()},
         num_clusters=num_clusters,
