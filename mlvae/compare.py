@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import io
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +19,7 @@ from tabulate import tabulate
 
 from mlvae.answers import Answer, Unit, read_answers
 from mlvae.data.audio import files_below
-from mlvae.data.text import decode_text
+from mlvae.data.text import decode_text, lines_of_table
 from mlvae.data.textgrid import TextGrid, read_textgrid, shift_to_recording, tidy_intervals
 from mlvae.made import Record, path_of_id
 from mlvae.report.textgrid import POINTS
@@ -186,7 +185,7 @@ class Table(_Corrections):
         self._rows: dict[str, list[tuple[str, dict[str, str]]]] = {}
         lines = decode_text(path.read_bytes()).lstrip("\ufeff").split("\n")
         delimiter = max(",;\t", key=lines[0].count)
-        reader = csv.DictReader(io.StringIO("\n".join(lines)), delimiter=delimiter)
+        reader = csv.DictReader(lines_of_table("\n".join(lines)), delimiter=delimiter)
         try:
             reader.fieldnames = [name.strip().lower() for name in reader.fieldnames or ()]
             columns = set(reader.fieldnames)

@@ -35,7 +35,7 @@ from mlvae.data.audio import (
 from mlvae.data.checks import check_id
 from mlvae.data.dataset import cut_of_line
 from mlvae.data.manifests import manifest_lines, place_of, shown_id
-from mlvae.data.text import decode_text
+from mlvae.data.text import decode_text, lines_of_table
 
 #: Ends of names of texts beside recordings, in small letters; the first of them goes first.
 TEXT_SUFFIXES = (".txt", ".lab")
@@ -351,7 +351,7 @@ def _table(path: Path, skip: Skip) -> Iterator[Utterance]:
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
     text = _text_of(path)
     quoting = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
-    reader = csv.reader(io.StringIO(text), delimiter=delimiter, quoting=quoting)
+    reader = csv.reader(lines_of_table(text), delimiter=delimiter, quoting=quoting)
     taken: set[str] = set()
     try:
         header = [name.strip().lower() for name in next(reader, [])]

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import csv
+import io
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -110,6 +112,18 @@ def decode_text(content: bytes) -> str:
         except UnicodeDecodeError:
             text = content.decode("latin-1")
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def lines_of_table(text: str) -> Iterator[str]:
+    """Lines for the readers of :mod:`csv`, which from Python 3.11 on let a NUL pass.
+
+    Raises:
+        csv.Error: a line has a NUL.
+    """
+    for line in io.StringIO(text):
+        if "\0" in line:
+            raise csv.Error("line contains NUL")
+        yield line
 
 
 def normalized(text: str) -> str:
