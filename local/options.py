@@ -11,6 +11,7 @@ from jsonargparse import ArgumentParser
 from jsonargparse.typing import PositiveInt
 
 from mlvae.device import Seed
+from mlvae.shard import Shard
 
 
 @dataclass
@@ -26,6 +27,25 @@ class ModelOptions:
     init: Path | None = None
     w2v_checkpoint: str = ""
     num_processes: int | None = None
+    shard: Shard | None = None
+
+
+def add_shard(parser: ArgumentParser) -> None:
+    """Add the option ``--shard``, which :func:`shard_of` reads."""
+    parser.add_argument(
+        "--shard",
+        type=str,
+        default="",
+        help="one of n parts of the work, as in 3/8; the stage without it joins them",
+    )
+
+
+def shard_of(parser: ArgumentParser, text: str) -> Shard | None:
+    """The shard that ``--shard`` names; what is none ends the program."""
+    try:
+        return Shard.of(text) if text else None
+    except ValueError as error:
+        parser.error(str(error))
 
 
 def parse_model_options(
@@ -37,7 +57,8 @@ def parse_model_options(
 ) -> ModelOptions:
     """Parse the command line of a stage; one ``with_systems`` is told which of them.
 
-    One that ``trains`` may begin from a model folder; stage 3, which has no systems, always may.
+    One with systems that does not train has shards. One that ``trains`` may begin from a model
+    folder; stage 3, which has no systems, always may.
     """
     parser = ArgumentParser(prog=program, description=description)
     parser.add_argument("--data-dir", type=Path, required=True, help="corpus folder")
@@ -66,6 +87,8 @@ def parse_model_options(
             type=Optional[PositiveInt],
             help="processes that train together; this is one of them (default: as torchrun says)",
         )
+    if with_systems and not trains:
+        add_shard(parser)
     args = parser.parse_args(argv)
     systems = args.systems.split() if with_systems else []
     training = (args.w2v_checkpoint, args.num_processes) if trains else ()
@@ -78,4 +101,5 @@ def parse_model_options(
         systems,
         args.init if begins else None,
         *training,
+        shard=shard_of(parser, args.get("shard") or ""),
     )

@@ -9,8 +9,10 @@ early. The stage without ``--shard`` joins what is there; see :func:`found_shard
 from __future__ import annotations
 
 import contextlib
+import heapq
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +55,26 @@ class Shard:
     def folder(self, above: Path) -> Path:
         """Where it writes, in the folder of the stage."""
         return Path(above) / SHARDS / f"{self.number}-of-{self.count}"
+
+
+def dealt(items: Iterable[tuple[Hashable, float]], count: int) -> dict[Hashable, int]:
+    """Which shard, from 1, each group belongs to, where the items of a group must stay together.
+
+    Groups are dealt out in the order of falling weight, each to the shard that has least.
+
+    Args:
+        items: of all shards, each with its group and its weight.
+        count: of shards.
+    """
+    weights: Counter[Hashable] = Counter()
+    for group, weight in items:
+        weights[group] += weight
+    shards = [(0.0, number) for number in range(1, count + 1)]
+    found = {}
+    for group, weight in weights.most_common():
+        load, found[group] = shards[0]
+        heapq.heapreplace(shards, (load + weight, found[group]))
+    return found
 
 
 def found_shards(above: Path) -> dict[Shard, Path]:
