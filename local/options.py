@@ -11,7 +11,7 @@ from jsonargparse import ArgumentParser
 from jsonargparse.typing import PositiveInt
 
 from mlvae.device import Seed
-from mlvae.shard import Shard
+from mlvae.shard import SHARD_HELP, Shard
 
 
 @dataclass
@@ -28,24 +28,6 @@ class ModelOptions:
     w2v_checkpoint: str = ""
     num_processes: int | None = None
     shard: Shard | None = None
-
-
-def add_shard(parser: ArgumentParser) -> None:
-    """Add the option ``--shard``, which :func:`shard_of` reads."""
-    parser.add_argument(
-        "--shard",
-        type=str,
-        default="",
-        help="one of n parts of the work, as in 3/8; the stage without it joins them",
-    )
-
-
-def shard_of(parser: ArgumentParser, text: str) -> Shard | None:
-    """The shard that ``--shard`` names; what is none ends the program."""
-    try:
-        return Shard.of(text) if text else None
-    except ValueError as error:
-        parser.error(str(error))
 
 
 def parse_model_options(
@@ -88,7 +70,7 @@ def parse_model_options(
             help="processes that train together; this is one of them (default: as torchrun says)",
         )
     if with_systems and not trains:
-        add_shard(parser)
+        parser.add_argument("--shard", type=Optional[Shard], help=SHARD_HELP)
     args = parser.parse_args(argv)
     systems = args.systems.split() if with_systems else []
     training = (args.w2v_checkpoint, args.num_processes) if trains else ()
@@ -101,5 +83,5 @@ def parse_model_options(
         systems,
         args.init if begins else None,
         *training,
-        shard=shard_of(parser, args.get("shard") or ""),
+        shard=args.get("shard"),
     )

@@ -11,14 +11,19 @@ from __future__ import annotations
 import contextlib
 import heapq
 import re
+import zlib
 from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from jsonargparse.typing import register_type
+
 from mlvae.made import Record
 
 SHARDS = "shards"
+#: Of the option ``--shard`` of stages.
+SHARD_HELP = "one of n parts of the work, as in 3/8; the stage without it joins them"
 #: More processes than any array of jobs has.
 MOST = 100_000
 
@@ -45,6 +50,11 @@ class Shard:
             )
         return cls(int(found[2]), int(found[1]))
 
+    @classmethod
+    def of_id(cls, item_id: str, count: int) -> Shard:
+        """The shard of an item, wherever it stands."""
+        return cls(count, zlib.crc32(item_id.encode("utf-8", "surrogatepass")) % count + 1)
+
     def __str__(self) -> str:
         return f"{self.number}/{self.count}"
 
@@ -55,6 +65,9 @@ class Shard:
     def folder(self, above: Path) -> Path:
         """Where it writes, in the folder of the stage."""
         return Path(above) / SHARDS / f"{self.number}-of-{self.count}"
+
+
+register_type(Shard, str, Shard.of)
 
 
 def dealt(items: Iterable[tuple[Hashable, float]], count: int) -> dict[Hashable, int]:

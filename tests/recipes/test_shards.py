@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import re
 import shutil
@@ -9,9 +11,13 @@ import shutil
 import pytest
 
 from mlvae.data.dataset import load_cuts
+from mlvae.data.features import written_files
 from mlvae.lock import folder_lock
+from mlvae.stage import SKIPPED
 from mlvae.tiers import tier
 from tests.recipes.conftest import ANSWERS, Recipe
+
+MANIFEST = "manifests/cuts_train.jsonl.gz"
 
 
 def counts(text: str) -> list[int]:
@@ -68,6 +74,40 @@ def test_answers_of_shards_are_those_of_one_process(finished, localized, capsys)
                 for one, other in zip(tier(mine, kind), tier(their, kind)):
                     assert one[:3] == other[:3]
                     assert one.score == pytest.approx(other.score, abs=1e-6)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_features_of_shards_are_the_bytes_of_one_process(count, prepared, tones, capsys):
+    lines = gzip.decompress((manifest := prepared.data / MANIFEST).read_bytes()).splitlines()
+    broken = json.loads(lines[0])
+    broken["id"], broken["supervisions"] = "broken", []
+    silent = json.loads(lines[0])
+    silent["id"] = "silent"
+    silent["recording"]["sources"][0]["source"] = str(prepared.data / "nowhere.wav")
+    lines += [json.dumps(line).encode() for line in (broken, silent)]
+    manifest.write_bytes(gzip.compress(b"\n".join(lines)))
+    assert prepared.stage(1) == 0
+    counted = counts(capsys.readouterr().out)
+    names = [*written_files(prepared.data), prepared.data / SKIPPED]
+    whole = {path: path.read_bytes() for path in names}
+    for number in range(2, count + 1):
+        assert prepared.stage(1, "--shard", f"{number}/{count}") == 0
+    said = capsys.readouterr().out
+    assert prepared.stage(1) == 1
+    assert f"not done, or not to the end: shard 1/{count}; run" in capsys.readouterr().err
+    assert prepared.stage(1, "--shard", f"1/{count}") == 0
+    assert counts(said + capsys.readouterr().out) == counted
+    for path in written_files(prepared.data):
+        path.unlink()
+    assert prepared.stage(1) == 0
+    assert counts(capsys.readouterr().out) == counted
+    assert {path: path.read_bytes() for path in names} == whole
+    assert not (prepared.data / "shards").exists()
+    assert prepared.stage(1, "--shard", "1/2") == 0
+    manifest.write_bytes(gzip.compress(b"\n".join(lines[:-1])))
+    assert prepared.stage(1, "--shard", "2/2") == 0
+    assert prepared.stage(1) == 1
+    assert "1-of-2: of other manifests or options: run it" in capsys.readouterr().err
 
 
 def test_shards_of_another_training_are_not_joined(localized, capsys):
