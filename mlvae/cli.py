@@ -121,8 +121,9 @@ def _parser() -> argparse.ArgumentParser:
         nargs="*",
         metavar="INPUT OUT",
         help="INPUT: a folder of recordings with texts of the same names (.txt, .lab), a table "
-        "(.csv, .tsv: path, text, speaker), a Kaldi data directory or cuts of lhotse (.jsonl.gz); "
-        "OUT: folder to write. With --audio: OUT alone, or nothing to print the answer",
+        "(.csv, .tsv: path, text, speaker), a Kaldi data directory, cuts of lhotse (.jsonl.gz), or "
+        "a folder of lhotse Shar; OUT: folder to write. With --audio: OUT alone, or nothing to "
+        "print the answer",
     )
     localize.add_argument("--audio", type=Path, help="a single recording in the place of INPUT")
     localize.add_argument("--text", help="what should be said in it")

@@ -190,6 +190,31 @@ def test_however_they_come_the_answers_are_the_same(recordings, cuts, run, tmp_p
     assert found_units(tmp_path / "of-cuts") == expected
 
 
+def test_shar_gives_the_same_and_damage_costs_what_it_hits(cuts, run, tmp_path, capsys):
+    some = CutSet.from_cuts(cuts[:7])
+    write_manifest(tmp_path / "cuts.jsonl.gz", some)
+    shar = tmp_path / "shar"
+    shar.mkdir()
+    some.to_shar(shar, fields={"recording": "flac"}, shard_size=3, num_jobs=1)
+    assert run(tmp_path / "cuts.jsonl.gz", "plain") == 0
+    assert run(shar, "out") == 0
+    assert "7 utterances in a lhotse Shar" in capsys.readouterr().out
+    assert found_units(tmp_path / "out") == found_units(tmp_path / "plain")
+    archives = [row["recording"] for row in rows(tmp_path / "out" / "utterances.csv")]
+    assert archives == [str(shar / f"recording.{n:06d}.tar") for n in (0, 0, 0, 1, 1, 1, 2)]
+    assert cli.main(["audit", str(tmp_path / "out"), str(tmp_path / "audit.csv")]) == 0
+    assert cli.main(["report", str(tmp_path / "out"), str(tmp_path / "report")]) == 0
+    assert "pages without sound" in capsys.readouterr().out
+    first = (shar / "recording.000000.tar").read_bytes()
+    (shar / "recording.000000.tar").write_bytes(first[: len(first) // 2])
+    (shar / "recording.000001.tar").unlink()
+    assert run(shar, "out") == 1
+    reasons = skipped(tmp_path / "out")
+    assert reasons[cuts[2].id].endswith("recording.000000.tar: unexpected end of data")
+    assert reasons[cuts[3].id].endswith("recording.000001.tar: No such file or directory")
+    assert cuts[6].id not in reasons and len(rows(tmp_path / "out" / "utterances.csv")) >= 2
+
+
 def test_parts_of_recordings_by_kaldis_segments(cuts, run, tmp_path):
     first, second = samples_of(cuts[0]), samples_of(cuts[1])
     soundfile.write(tmp_path / "both.wav", np.concatenate([first[0], second[0]]), first[1])
