@@ -33,6 +33,7 @@ seed=0              # of everything random
 allow_commands=false  # whether stage 1 runs shell commands that manifests name for audio files
 allow_shared_recordings=false  # whether train, valid and test may have a recording in common
 report=true         # whether stage 6 makes pages to see and hear the answers in a browser
+shard=              # stage 1 or 5 alone: one of n parts of its work, as in 3/8; see docs/scale.md
 num_processes=1     # processes that train together in stage 4, each on a GPU of its own or on the CPU
 # end options
 
@@ -65,6 +66,10 @@ conf=$root/recipes/$recipe/conf/$config.yaml
 [[ $device =~ ^(auto|cpu|cuda)$ ]] || usage_error "--device must be auto, cpu or cuda, not '$device'"
 [[ $num_processes =~ ^[1-9][0-9]{0,2}$ ]] ||
   usage_error "--num-processes must be a positive number of at most 3 digits, not '$num_processes'"
+[[ -z $shard || $shard =~ ^[1-9][0-9]*/[1-9][0-9]*$ ]] ||
+  usage_error "--shard must be i/n, as in 3/8, not '$shard'"
+[[ -z $shard || ($stage == "$stop_stage" && $stage =~ ^[15]$) ]] ||
+  usage_error "--shard goes with stage 1 or 5 alone: --stage 5 --stop-stage 5"
 [[ $seed =~ ^(0|[1-9][0-9]{0,17})$ ]] ||
   usage_error "--seed must be a whole number of at most 18 digits, not '$seed'"
 for option in allow_commands allow_shared_recordings report; do
@@ -131,12 +136,12 @@ score_options=()
 run_stage 0 prepare "recipes/$recipe/prepare.py" --corpus "$corpus" --data-dir "$data" --seed "$seed" \
   ${corpus_dir:+--corpus-dir "$corpus_dir"} ${split:+--split "$split"} \
   ${num_utterances:+--num-utterances "$num_utterances"} ${prepare_options[@]+"${prepare_options[@]}"}
-run_stage 1 fbank local/fbank.py "${fbank_options[@]}"
+run_stage 1 fbank local/fbank.py "${fbank_options[@]}" ${shard:+--shard "$shard"}
 run_stage 2 units local/units.py --data-dir "$data" ${units_options[@]+"${units_options[@]}"} \
   ${init_options[@]+"${init_options[@]}"}
 run_stage 3 align local/align.py "${model_options[@]}" ${init_options[@]+"${init_options[@]}"}
 run_stage 4 train local/train.py --num-processes "$num_processes" "${system_options[@]}" \
   ${init_options[@]+"${init_options[@]}"} ${w2v_checkpoint:+--w2v-checkpoint "$w2v_checkpoint"}
-run_stage 5 localize local/localize.py "${system_options[@]}"
+run_stage 5 localize local/localize.py "${system_options[@]}" ${shard:+--shard "$shard"}
 run_stage 6 score local/score.py --data-dir "$data" --exp-dir "$exp" --config "$conf" --seed "$seed" \
   ${utterance:+--utterance "$utterance"} ${score_options[@]+"${score_options[@]}"}

@@ -6,12 +6,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Optional
 
 import torch
 from jsonargparse import ArgumentParser, Namespace
 
 from mlvae.data.features import compute_fbank, written_files
 from mlvae.program import start_program
+from mlvae.shard import SHARD_HELP, Shard
 from mlvae.stage import StageReport, in_one_line, log, stage_folder
 
 
@@ -31,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         default=False,
         help="go on where a recording is in several of train, valid and test",
     )
+    parser.add_argument("--shard", type=Optional[Shard], help=SHARD_HELP)
     args = parser.parse_args(argv)
     return in_one_line("fbank.py", lambda: fbank(args))
 
@@ -42,19 +45,27 @@ def fbank(args: Namespace) -> int:
         ValueError, OSError: the folder cannot be used, or not be written to.
     """
     torch.set_num_threads(1)  # one cut is too small to share among threads
-    report = StageReport(stage="1 fbank", folder=args.data_dir)
-    with stage_folder(report.stage, args.data_dir, written_files(args.data_dir)):
+    home, stage, reads = args.data_dir, "1 fbank", []
+    if args.shard is not None:
+        home, reads = args.shard.folder(home), [home]
+        stage = f"{stage} --shard {args.shard}"
+    report = StageReport(stage="1 fbank", folder=home)
+    with stage_folder(stage, home, written_files(home), reads):
         try:
             counts = compute_fbank(
                 args.data_dir,
                 report,
                 allow_commands=args.allow_commands,
                 allow_shared=args.allow_shared_recordings,
+                shard=args.shard,
             )
         except ValueError:
             if report.skipped:
                 report.finish()
             raise
+        if args.shard is not None:
+            report.finish()
+            return 0 if report.num_done or not report.skipped else 1
         return finish(report, counts)
 
 

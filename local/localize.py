@@ -3,25 +3,31 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
+from pathlib import Path
 
+from lhotse import CutSet
 from options import ModelOptions, parse_model_options
 
 from mlvae.config import load_config
 from mlvae.data.dataset import UnitDataset, load_cuts, usable_cuts
-from mlvae.data.manifests import write_manifest
+from mlvae.data.manifests import write_json, write_manifest
 from mlvae.data.units import UnitTable
 from mlvae.device import denormals_flushed, select_device
-from mlvae.made import Record
+from mlvae.made import Record, file_digest, remove_made
 from mlvae.plausibility import FlaggedUnits, count_flagged, training_warnings
 from mlvae.program import start_program
 from mlvae.report.textgrid import textgrid_paths, write_textgrids
+from mlvae.shard import Shard, dealt, found_shards, not_done, remove_shards
 from mlvae.stage import StageReport, in_one_line, log, stage_folder
 from mlvae.systems import Localizer, Setup, load_localizers, models_digest
 from mlvae.train.loop import keep_passes
 
 CHECKPOINT = "localize-checkpoint.safetensors"
+#: Of a shard: what answered in it, and what it answered.
+RUN = "run.json"
 TIERS = ["fa", "mlvae", "mlvae_perceived"]
 
 
@@ -38,18 +44,44 @@ def in_folder(options: ModelOptions) -> int:
     Raises:
         ValueError, OSError: they cannot be used, or not be written to.
     """
-    with stage_folder("5 localize", options.exp_dir, reads=[options.data_dir]):
-        return localize(options)
+    if options.shard is None:
+        with stage_folder("5 localize", options.exp_dir, reads=[options.data_dir]):
+            shards = found_shards(options.exp_dir)
+            status = localize(options, shards)
+            if shards and not status:
+                remove_shards(shards.values())
+            return status
+    home = options.shard.folder(options.exp_dir)
+    reads = [options.data_dir, options.exp_dir]
+    with stage_folder(f"5 localize --shard {options.shard}", home, reads=reads):
+        return localize(options, {})
 
 
-def localize(options: ModelOptions) -> int:
-    """Localise with the systems in turn; returns the exit status of the stage."""
-    report = StageReport(stage="5 localize", folder=options.exp_dir)
+def localize(options: ModelOptions, shards: Mapping[Shard, Path]) -> int:
+    """Localise with the systems in turn, or join what shards have done.
+
+    Args:
+        options: of the stage.
+        shards: those to join, with their folders.
+
+    Returns:
+        The exit status of the stage.
+    """
+    home = options.exp_dir if options.shard is None else options.shard.folder(options.exp_dir)
+    report = StageReport(stage="5 localize", folder=home)
     try:
         config = load_config(options.config, options.systems)
         device = select_device(options.device)
         table = UnitTable.load(options.data_dir / "units" / "tokens.txt")
-        cuts = load_cuts(options.exp_dir / "fa" / "cuts_test.jsonl.gz")
+        manifest = options.exp_dir / "fa" / "cuts_test.jsonl.gz"
+        cuts = load_cuts(manifest)
+        any_shard = options.shard or next(iter(shards), None)
+        own = {} if any_shard is None else shards_of(cuts, any_shard.count)
+        if options.shard is not None:
+            cuts = cuts.filter(lambda cut: own[cut.id] == options.shard).to_eager()
+            if not len(cuts):
+                log(f"stage {report.stage}: there is nothing for shard {options.shard}")
+                return 0
         cuts = usable_cuts(cuts, table, report)
         if not len(cuts):
             raise ValueError("no aligned test cuts: look at stage 3")
@@ -66,26 +98,40 @@ def localize(options: ModelOptions) -> int:
             digest = models_digest(folder)
             for answer, way in load_localizers(setup, cuts).items():
                 localizers[answer] = way, digest
+        text = options.config.read_text(encoding="utf-8")
+        runs = {
+            name: {"system": name, "models": digest, "config": text}
+            for name, (_, digest) in localizers.items()
+        }
+        if shards:
+            due = {own[cut.id] for cut in cuts}
+            check_done(shards, due, runs, file_digest(manifest), options.exp_dir)
         for name in localizers:  # before the work
-            record, folder = Record.begin(options.exp_dir), options.exp_dir / name
+            record, folder = Record.begin(home), home / name
             record.check([folder / "cuts_test.jsonl.gz", folder / CHECKPOINT])
             record.check(textgrid_paths(cuts.ids, folder / "textgrids").values())
         short: dict[str, list[str]] = {}
         unwritten: dict[str, str] = {}
         flagged: dict[str, FlaggedUnits] = {}
         chosen: dict[str, list[str]] = {}  # warnings of stage 4
-        text = options.config.read_text(encoding="utf-8")
-        for name, (localizer, digest) in localizers.items():
-            folder = options.exp_dir / name
+        for name, (localizer, _) in localizers.items():
+            folder = home / name
             if name in options.systems:
-                chosen[name] = training_warnings(folder)
-            settings = {"system": name, "models": digest, "config": text}
-            keeper = keep_passes(folder / CHECKPOINT, settings, 0, [cuts])
-            localized, too_short = localizer(cuts, passes=keeper.state.passes)
+                chosen[name] = training_warnings(options.exp_dir / name)
+            keeper = keep_passes(folder / CHECKPOINT, runs[name], 0, [cuts])
+            if shards:
+                localized, too_short = joined(cuts, [home / name for home in shards.values()])
+            else:
+                localized, too_short = localizer(cuts, passes=keeper.state.passes)
             for cut_id in too_short:
                 short.setdefault(cut_id, []).append(name)
+            if options.shard is not None:
+                remove_made(folder / RUN)
             write_manifest(folder / "cuts_test.jsonl.gz", localized)
-            unwritten.update(write_textgrids(localized, folder / "textgrids", TIERS))
+            if options.shard is None:
+                unwritten.update(write_textgrids(localized, folder / "textgrids", TIERS))
+            else:
+                write_json(folder / RUN, {**runs[name], "cuts": file_digest(manifest)})
             flagged[name] = count_flagged(localized)
             keeper.remove()
     except (ValueError, OSError) as error:
@@ -105,6 +151,44 @@ def localize(options: ModelOptions) -> int:
     for cut_id in unwritten.keys() - short.keys():
         report.skip(cut_id, f"no TextGrid: {unwritten[cut_id]}")
     return report.finish()
+
+
+def shards_of(cuts: CutSet, count: int) -> dict[str, Shard]:
+    """The shard of each cut, by its id: a speaker's cuts, which are judged together, have one."""
+    groups = {cut.id: cut.supervisions[0].speaker or (cut.id,) for cut in cuts}
+    numbers = dealt(((groups[cut.id], cut.duration) for cut in cuts), count)
+    return {cut_id: Shard(count, numbers[group]) for cut_id, group in groups.items()}
+
+
+def check_done(
+    shards: Mapping[Shard, Path],
+    due: Set[Shard],
+    runs: Mapping[str, Mapping[str, str]],
+    cuts: str,
+    above: Path,
+) -> None:
+    """ValueError unless shards that are due have answered by all systems, and in the same run."""
+    left = set(due - shards.keys())
+    for shard in due & shards.keys():
+        home = shards[shard]
+        for name, run in runs.items():
+            if not (home / name / RUN).is_file():
+                left.add(shard)
+            elif json.loads((home / name / RUN).read_text("utf-8")) != {**run, "cuts": cuts}:
+                raise ValueError(
+                    f"{home / name}: of other models, cuts or settings: run it again with --shard "
+                    f"{shard}, or delete the folder"
+                )
+    if left:
+        raise not_done(above, left)
+
+
+def joined(cuts: CutSet, folders: Iterable[Path]) -> tuple[CutSet, list[str]]:
+    """What shards have found with a system, as its own ``localize`` gives it."""
+    manifests = (folder / "cuts_test.jsonl.gz" for folder in folders)
+    found = {cut.id: cut for path in manifests if path.is_file() for cut in load_cuts(path)}
+    localized = CutSet.from_cuts(found[cut_id] for cut_id in cuts.ids if cut_id in found)
+    return localized, [cut_id for cut_id in cuts.ids if cut_id not in found]
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from jsonargparse import ArgumentParser
 from jsonargparse.typing import PositiveInt
 
 from mlvae.device import Seed
+from mlvae.shard import SHARD_HELP, Shard
 
 
 @dataclass
@@ -26,6 +27,7 @@ class ModelOptions:
     init: Path | None = None
     w2v_checkpoint: str = ""
     num_processes: int | None = None
+    shard: Shard | None = None
 
 
 def parse_model_options(
@@ -37,7 +39,8 @@ def parse_model_options(
 ) -> ModelOptions:
     """Parse the command line of a stage; one ``with_systems`` is told which of them.
 
-    One that ``trains`` may begin from a model folder; stage 3, which has no systems, always may.
+    One with systems that does not train has shards. One that ``trains`` may begin from a model
+    folder; stage 3, which has no systems, always may.
     """
     parser = ArgumentParser(prog=program, description=description)
     parser.add_argument("--data-dir", type=Path, required=True, help="corpus folder")
@@ -66,6 +69,8 @@ def parse_model_options(
             type=Optional[PositiveInt],
             help="processes that train together; this is one of them (default: as torchrun says)",
         )
+    if with_systems and not trains:
+        parser.add_argument("--shard", type=Optional[Shard], help=SHARD_HELP)
     args = parser.parse_args(argv)
     systems = args.systems.split() if with_systems else []
     training = (args.w2v_checkpoint, args.num_processes) if trains else ()
@@ -78,4 +83,5 @@ def parse_model_options(
         systems,
         args.init if begins else None,
         *training,
+        shard=args.get("shard"),
     )

@@ -121,8 +121,9 @@ def _parser() -> argparse.ArgumentParser:
         nargs="*",
         metavar="INPUT OUT",
         help="INPUT: a folder of recordings with texts of the same names (.txt, .lab), a table "
-        "(.csv, .tsv: path, text, speaker), a Kaldi data directory or cuts of lhotse (.jsonl.gz); "
-        "OUT: folder to write. With --audio: OUT alone, or nothing to print the answer",
+        "(.csv, .tsv: path, text, speaker), a Kaldi data directory, cuts of lhotse (.jsonl.gz), or "
+        "a folder of lhotse Shar; OUT: folder to write. With --audio: OUT alone, or nothing to "
+        "print the answer",
     )
     localize.add_argument("--audio", type=Path, help="a single recording in the place of INPUT")
     localize.add_argument("--text", help="what should be said in it")
@@ -133,6 +134,12 @@ def _parser() -> argparse.ArgumentParser:
         "(default: textgrid,csv,cuts)",
     )
     localize.add_argument("--num-jobs", type=int, default=1, help="processes (default: 1)")
+    localize.add_argument(
+        "--shard",
+        metavar="I/N",
+        help="one of N parts of the work, as in 3/8, for arrays of jobs; the command without it "
+        "joins them, see docs/scale.md",
+    )
     localize.add_argument(
         "--channel",
         type=int,
@@ -285,11 +292,14 @@ def _localized(options: argparse.Namespace) -> int:
         raise ValueError("MODEL INPUT OUT are needed, or MODEL --audio FILE --text TEXT [OUT]")
     if not 1 <= options.num_jobs <= 1000:
         raise ValueError(f"--num-jobs must be from 1 to 1000, not {options.num_jobs}")
+    if single and options.shard is not None:
+        raise ValueError("--shard is of no use with --audio: there is one recording")
     if options.channel < 0:
         raise ValueError(f"--channel must be 0 or more, not {options.channel}")
     from mlvae.data.recordings import find_recordings, single_recording
     from mlvae.localization import Options, answer_one, describe, localize
     from mlvae.report.exports import FORMATS
+    from mlvae.shard import Shard
 
     formats = tuple(dict.fromkeys(options.format.split(",")))
     for name in formats:
@@ -303,6 +313,7 @@ def _localized(options: argparse.Namespace) -> int:
         lexicon=options.lexicon,
         device=options.device,
         g2p=options.g2p,
+        shard=None if options.shard is None else Shard.of(options.shard),
     )
     if single:
         found = single_recording(options.audio, options.text)

@@ -3,6 +3,9 @@
 Recordings are worked on in chunks, by several processes where that is asked for. The answers of a
 chunk are written whole, as a part, when it is done; a run that was killed goes on behind its parts.
 At the end the files that were asked for are made of all parts, and the parts are removed.
+
+A shard (:mod:`mlvae.shard`) does every n-th chunk and leaves its parts. As chunks are the same
+whoever works on them, so are the answers. The command without a shard joins those that are there.
 """
 
 from __future__ import annotations
@@ -45,6 +48,7 @@ from mlvae.model_folder import (
 from mlvae.plausibility import FlaggedUnits, count_flagged
 from mlvae.report.exports import FILES, TEXTGRIDS, write_answer_textgrid, write_exports
 from mlvae.report.textgrid import remove_other_textgrids, textgrid_paths
+from mlvae.shard import Shard, found_shards, not_done, remove_shards
 from mlvae.stage import Progress, StageReport, atomic_path, log, stage_folder
 
 STAGE = "localize"
@@ -63,6 +67,8 @@ class Options:
         lexicon: pronunciations besides those of the model; None: none.
         device: ``auto``, ``cpu`` or ``cuda``.
         g2p: whether words that are in no lexicon are read by rules.
+        shard: the part of the recordings to localise; None: all, or shards that are there are
+            joined.
     """
 
     formats: tuple[str, ...]
@@ -72,6 +78,7 @@ class Options:
     lexicon: Path | None = None
     device: str = "cpu"
     g2p: bool = False
+    shard: Shard | None = None
 
 
 def localize(model: Path, found: Found, folder: Path, options: Options) -> int:
@@ -87,39 +94,118 @@ def localize(model: Path, found: Found, folder: Path, options: Options) -> int:
         The exit status: 0, 1 where some utterances were skipped, 2 where all were.
 
     Raises:
-        ValueError: the model cannot be used, or the folder holds what was not made here.
+        ValueError: the model cannot be used, the folder holds what was not made here, or shards
+            that are not done to the end or are of another run.
         OSError: something cannot be read or written.
     """
     torch.set_num_threads(1)  # one recording is too small to share; answers do not depend on it
     model = Path(model).resolve()
     ready = _read(model, options)  # before any other work
+    if options.shard is not None:
+        return _localize_shard(model, ready, found, folder, options)
     outputs = [folder / name for one in options.formats for name in FILES[one]]
     with stage_folder(STAGE, folder, outputs) as record:
         report = StageReport(STAGE, folder)
-        trained = ready.about["trained_on"]
-        log(
-            f"{STAGE}: {found.count} utterances in a {found.kind}, by {ready.about['system']} "
-            f"({trained.get('title')!s:.60}, {trained.get('hours')!s:.10} hours)"
-        )
-        if others := other_versions(ready.about["versions"]):
-            log(f"{STAGE}: warning: {others}")
+        _say(ready, found, STAGE)
         if "textgrid" in options.formats:
             ids = (utterance.id for utterance in found.items())
             record.check(textgrid_paths(ids, folder / TEXTGRIDS).values())
         for name, reason, place in found.skipped:
             report.skip(name, reason, place=place)
+        shards = _shards(model, found, folder, options)
         parts = _Parts(folder / PARTS, record, _identity(model, found, options))
         parts.count(chunks(found.items()))
         todo = parts.missing(chunks(found.items()))
-        work = _Work(model, options, ready if options.num_jobs == 1 else None)
+        if shards:
+            done = _of_shards(shards, [number for number, _ in todo], folder)
+        else:
+            work = _Work(model, options, ready if options.num_jobs == 1 else None)
+            done = _done(work, todo, options.num_jobs)
         with Progress(STAGE, "utterance", found.count) as progress:
             progress.skip(parts.num_done)
-            for number, lines in _done(work, todo, options.num_jobs):
+            for number, lines in done:
                 if "textgrid" in options.formats:
                     _write_textgrids(lines, folder / TEXTGRIDS, record)
                 parts.write(number, lines)
                 progress.update(len(lines))
-        return _finish(parts, folder, options, record, report)
+        status = _finish(parts, folder, options, record, report)
+        remove_shards(shards.values())
+        return status
+
+
+def _say(ready: Model, found: Found, stage: str) -> None:
+    """Say in the log what is done, and by which model."""
+    trained = ready.about["trained_on"]
+    log(
+        f"{stage}: {found.count} utterances in a {found.kind}, by {ready.about['system']} "
+        f"({trained.get('title')!s:.60}, {trained.get('hours')!s:.10} hours)"
+    )
+    if others := other_versions(ready.about["versions"]):
+        log(f"{stage}: warning: {others}")
+
+
+def _localize_shard(model: Path, ready: Model, found: Found, folder: Path, options: Options) -> int:
+    """Leave the parts of a shard in its own folder; the exit status, 0 where it has nothing."""
+    shard = options.shard
+    stage, home = f"{STAGE} --shard {shard}", shard.folder(folder)
+    with stage_folder(stage, home, reads=[folder]) as record:
+        report = StageReport(STAGE, home)
+        _say(ready, found, stage)
+        parts = _Parts(home / PARTS, record, _identity(model, found, options), shard)
+        parts.count(chunks(found.items()))
+        todo = parts.missing(chunks(found.items()))
+        work = _Work(model, options, ready if options.num_jobs == 1 else None)
+        with Progress(stage, "utterance", parts.num_utterances) as progress:
+            progress.skip(parts.num_done)
+            for number, lines in _done(work, todo, options.num_jobs):
+                parts.write(number, lines)
+                progress.update(len(lines))
+        for index, (name, reason, place) in enumerate(found.skipped):
+            if shard.takes(index):
+                report.skip(name, reason, place=place)
+        for line in parts.lines():
+            if "reason" in line:
+                report.skip(line["id"], line["reason"], place=line["place"])
+            else:
+                report.done()
+        report.finish()
+        if not report.num_done and report.skipped:
+            return 2
+        return 1 if report.skipped else 0
+
+
+def _shards(model: Path, found: Found, folder: Path, options: Options) -> dict[Shard, Path]:
+    """The shards that have done something of a run, with their folders."""
+    shards = found_shards(folder)
+    for shard, home in shards.items():
+        identity = _identity(model, found, replace(options, shard=shard))
+        if not _is_run(home / PARTS, Record(home), identity):
+            raise ValueError(
+                f"{home}: of another run, as recordings, model or options were others: give those, "
+                f"run it again with --shard {shard}, or delete the folder"
+            )
+    return shards
+
+
+def _of_shards(
+    shards: dict[Shard, Path], numbers: Sequence[int], folder: Path
+) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """Lines of chunks that shards have done, with the numbers of the chunks.
+
+    Raises:
+        ValueError: some are not done; names their shards.
+    """
+    count = next(iter(shards)).count
+    records = {shard.number: Record(home) for shard, home in shards.items()}
+    paths: dict[int, Path] = {}
+    for number in numbers:
+        record = records.get(number % count + 1)
+        if record is not None and record.is_ours(path := _path(record.folder / PARTS, number)):
+            paths[number] = path
+    if left := {Shard(count, number % count + 1) for number in numbers if number not in paths}:
+        raise not_done(folder, left)
+    log(f"{STAGE}: joins {count} shards")
+    return ((number, list(_lines(path))) for number, path in paths.items())
 
 
 def _read(folder: Path, options: Options) -> Model:
@@ -178,7 +264,8 @@ def _identity(model: Path, found: Found, options: Options) -> str:
     digest = hashlib.sha256()
     for content in ((model / ABOUT).read_bytes(), lexicon or b""):
         digest.update(hashlib.sha256(content).digest())
-    said = [found.digest, options.formats, options.channel, options.allow_commands, options.device]
+    formats = () if options.shard else options.formats  # shards only leave parts
+    said = [found.digest, formats, options.channel, options.allow_commands, options.device]
     said.append(options.g2p)
     digest.update(json.dumps(said).encode())
     return digest.hexdigest()
@@ -192,6 +279,25 @@ def chunks(utterances: Iterable[Utterance]) -> Iterator[list[Utterance]]:
 # ---- Parts
 
 
+def _path(folder: Path, number: int) -> Path:
+    """The file of a chunk."""
+    return folder / f"{number:06d}.jsonl"
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open(encoding="utf-8") as file:
+        yield from map(json.loads, file)
+
+
+def _is_run(folder: Path, record: Record, identity: str) -> bool:
+    """Whether the parts of a folder are of a run."""
+    run = folder / RUN
+    return (
+        record.is_ours(run)
+        and json.loads(run.read_text(encoding="utf-8")).get("identity") == identity
+    )
+
+
 class _Parts:
     """What is done of a run: a file for each chunk, with a line of JSON for each utterance.
 
@@ -199,48 +305,45 @@ class _Parts:
         folder: where they lie; those of another run are removed.
         record: of the folder above.
         identity: of the run.
+        shard: whose chunks they are; None: all.
     """
 
-    def __init__(self, folder: Path, record: Record, identity: str) -> None:
-        self.folder, self.record = folder, record
+    def __init__(
+        self, folder: Path, record: Record, identity: str, shard: Shard | None = None
+    ) -> None:
+        self.folder, self.record, self.shard = folder, record, shard
+        self.num_utterances = 0
         self.num_done = 0  # utterances in parts that were there before
-        self._done: list[bool] = []
-        run = folder / RUN
-        same = (
-            record.is_ours(run)
-            and json.loads(run.read_text(encoding="utf-8")).get("identity") == identity
-        )
-        if not same:
+        self._done: dict[int, bool] = {}
+        if not _is_run(folder, record, identity):
             self.remove()
-            with atomic_path(run, record) as temporary:
+            with atomic_path(folder / RUN, record) as temporary:
                 temporary.write_text(json.dumps({"identity": identity}) + "\n", encoding="utf-8")
-
-    def path(self, number: int) -> Path:
-        """The file of a chunk."""
-        return self.folder / f"{number:06d}.jsonl"
 
     def count(self, chunks: Iterable[list[Utterance]]) -> None:
         """See which chunks there are, and which of them are done."""
-        for chunk in chunks:
-            self._done.append(self.record.is_ours(self.path(len(self._done))))
-            self.num_done += len(chunk) * self._done[-1]
+        for number, chunk in enumerate(chunks):
+            if self.shard is None or self.shard.takes(number):
+                done = self.record.is_ours(_path(self.folder, number))
+                self._done[number] = done
+                self.num_utterances += len(chunk)
+                self.num_done += len(chunk) * done
 
     def missing(self, chunks: Iterable[list[Utterance]]) -> Iterator[tuple[int, list[Utterance]]]:
         """The chunks that are not done, with their numbers."""
-        done = list(self._done)
-        return (item for item in enumerate(chunks) if not done[item[0]])
+        left = {number for number, done in self._done.items() if not done}
+        return (item for item in enumerate(chunks) if item[0] in left)
 
     def write(self, number: int, lines: Sequence[dict[str, Any]]) -> None:
         """Write a part whole, or not at all."""
-        with atomic_path(self.path(number), self.record) as temporary:
+        with atomic_path(_path(self.folder, number), self.record) as temporary:
             text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
             temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
 
     def lines(self) -> Iterator[dict[str, Any]]:
         """The lines of all parts, in the order of the utterances."""
-        for number in range(len(self._done)):
-            with self.path(number).open(encoding="utf-8") as file:
-                yield from map(json.loads, file)
+        for number in self._done:
+            yield from _lines(_path(self.folder, number))
 
     def answers(self) -> Iterator[Answer]:
         """The answers of all parts, in the order of the utterances."""

@@ -15,6 +15,8 @@ from pathlib import Path
 
 from mlvae.made import LOCK, WriteError
 
+#: Seconds that a reader waits for another one, who is alone while it signs or leaves.
+PATIENCE = 2.0
 #: What flock says where the file system has no locks.
 _NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL, errno.EBADF)
 
@@ -93,7 +95,7 @@ def _acquire(file: int, path: Path, shared: bool) -> bool:
         if _flock(file, fcntl.LOCK_EX):
             os.ftruncate(file, 0)
             return True
-        if shared and _flock(file, fcntl.LOCK_SH):
+        if shared and _flock(file, fcntl.LOCK_SH, PATIENCE):
             return True
     except OSError as error:
         if error.errno in _NO_LOCKS:
@@ -123,17 +125,22 @@ def _sign(file: int, path: Path, stage: str, shared: bool) -> None:
             with contextlib.suppress(OSError):
                 path.unlink()
             raise WriteError(path.parent, error) from error
-    if shared and not _flock(file, fcntl.LOCK_SH):
+    if shared and not _flock(file, fcntl.LOCK_SH, PATIENCE):
         raise FolderInUseError(f"{path.parent} is in use (by another process): try again")
 
 
-def _flock(file: int, kind: int) -> bool:
-    """Try to lock; False where somebody else holds it."""
-    try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+def _flock(file: int, kind: int, patience: float = 0.0) -> bool:
+    """Try to lock for some seconds; False where somebody else holds it."""
+    until = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(0.02)
+        else:
+            return True
 
 
 def _is_at(file: int, path: Path) -> bool:

@@ -143,6 +143,24 @@ class Record:
         with writing(path):
             path.unlink(missing_ok=True)
 
+    def remove_all(self) -> None:
+        """Delete all that was made here, the record and the folder; what was changed since stays.
+
+        Nobody else must be writing to the folder.
+        """
+        self.remove_left_overs()
+        (self.folder / LOCK).unlink(missing_ok=True)  # of a killed run
+        for path in (self.folder / name for name in self.names()):
+            if self.is_ours(path):
+                self.remove(path)
+        above = {path for name in self.names() for path in (self.folder / name).parents}
+        if not any(os.path.lexists(self.folder / name) for name in self.names()):
+            self.path.unlink(missing_ok=True)
+        inner = {path for path in above if self.folder in path.parents}
+        for path in (*sorted(inner, reverse=True), self.folder):
+            with contextlib.suppress(OSError):  # it holds something still
+                path.rmdir()
+
     @contextlib.contextmanager
     def scratch(self, parent: Path) -> Iterator[Path]:
         """An empty folder in ``parent`` that is gone after the block."""

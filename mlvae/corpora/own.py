@@ -177,7 +177,9 @@ class _Reader:
             raise ValueError("no text")
         custom = self._of_text(said.text)
         source = utterance.audio or cut.recording.sources[0].source
-        self.sources[cut.id] = os.path.realpath(source) if isinstance(source, str) else cut.id
+        self.sources[cut.id] = (
+            os.path.realpath(source) if isinstance(source, str) else cut.recording_id
+        )
         if any(one.type == "memory" for one in cut.recording.sources):
             cut = self._written(cut)
         if cut.sampling_rate != self.options.sampling_rate:

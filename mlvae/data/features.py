@@ -13,9 +13,11 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import lilcom
 import numpy as np
@@ -39,16 +41,21 @@ from mlvae.data.manifests import (
     SOURCE_TYPES,
     SPLITS,
     check_is_cut,
+    corpus_files,
     manifest_lines,
     parts_apart,
     place_of,
     read_json,
     shown_id,
+    write_json,
     write_manifest,
 )
-from mlvae.made import remove_made
-from mlvae.stage import StageReport, atomic_path, log, progress
+from mlvae.made import file_digest, remove_made
+from mlvae.shard import Shard, found_shards, not_done, remove_shards
+from mlvae.stage import SKIPPED, StageReport, atomic_path, log, progress
 
+#: Of a shard: what it was made of; it is written last.
+RUN = "run.json"
 NUM_MEL_BINS = 40
 FRAME_LENGTH = 0.025  # seconds
 #: Features are stored as multiples of 2 to this power.
@@ -122,6 +129,7 @@ def compute_fbank(
     report: StageReport,
     allow_commands: bool = False,
     allow_shared: bool = False,
+    shard: Shard | None = None,
 ) -> dict[str, int]:
     """Features of all splits: ``fbank/feats_<split>.lca`` and ``fbank/cuts_<split>.jsonl.gz``.
 
@@ -136,25 +144,45 @@ def compute_fbank(
             manifests leave them out: later stages run none.
         allow_shared: whether splits may share recordings. Test may where ``corpus.json`` says that
             it is everything (``"test": "all"``).
+        shard: the part to compute, of cuts by their ids, which goes to the shard's own folder;
+            None: all, or what shards have left is joined, to the same files.
 
     Returns:
         Number of cuts with features, by split.
 
     Raises:
         ValueError: if the corpus folder has not been prepared, a manifest is damaged, splits share
-            recordings, or something that was not made here is in the way.
+            recordings, something that was not made here is in the way, or shards are not done, or
+            of other manifests.
         OSError: if something cannot be written; names it.
     """
     data_dir = Path(data_dir).resolve()
     sampling_rate, units_come_later, apart = _corpus(data_dir / "corpus.json")
     reports = {split: report if split in apart else report.again() for split in SPLITS}
-    cuts = _sound_cuts(data_dir / "manifests", reports, allow_commands, units_come_later, apart)
+    cuts = _sound_cuts(
+        data_dir / "manifests", reports, allow_commands, units_come_later, apart, shard
+    )
     warning = shared_speakers({split: cuts[split] for split in apart})
     if warning is not None:
         log(f"stage 1 fbank: warning: {warning}")
     if not allow_shared:
         check_recordings_apart({split: cuts[split] for split in apart})
-    folder = data_dir / "fbank"
+    run = {
+        "allow_commands": allow_commands,
+        "manifests": [file_digest(path) for path in corpus_files(data_dir, with_reference=False)],
+    }
+    shards = {} if shard else found_shards(data_dir)
+    if shards:
+        _check_shards(data_dir, shards, run, itertools.chain(*cuts.values()))
+    home = data_dir
+    if shard is not None:
+        home = shard.folder(data_dir)
+        cuts = {
+            split: [cut for cut in some if Shard.of_id(cut.id, shard.count) == shard]
+            for split, some in cuts.items()
+        }
+        remove_made(home / RUN)
+    folder = home / "fbank"
     extractor = fbank_extractor(sampling_rate)
     manifests = {split: folder / f"cuts_{split}.jsonl.gz" for split in SPLITS}
     before = _digests_before(manifests.values())
@@ -163,15 +191,19 @@ def compute_fbank(
         for split in SPLITS:
             feats_path = folder / f"feats_{split}.lca"
             temporary = stack.enter_context(atomic_path(feats_path))
-            with LilcomChunkyWriter(temporary, tick_power=TICK_POWER) as writer:
+            if shards:
+                own = _join(cuts[split], shards, temporary, feats_path, reports[split])
+            else:
                 own = []
-                for cut in progress(cuts[split], f"fbank {split}", "cut"):
-                    try:
-                        own.append(_stored(cut, extractor, writer, allow_commands))
-                    except AudioError as error:
-                        reports[split].skip(cut.id, str(error), place=source_name(cut))
-            # What is read back is what later stages must find.
-            made[split] = [_at(_with_features_digest(cut), feats_path) for cut in own]
+                with LilcomChunkyWriter(temporary, tick_power=TICK_POWER) as writer:
+                    for cut in progress(cuts[split], f"fbank {split}", "cut"):
+                        try:
+                            own.append(_stored(cut, extractor, writer, allow_commands))
+                        except AudioError as error:
+                            reports[split].skip(cut.id, str(error), place=source_name(cut))
+                # What is read back is what later stages must find.
+                own = [_with_features_digest(cut) for cut in own]
+            made[split] = [_at(cut, feats_path) for cut in own]
         if not allow_shared:
             check_audio_apart({split: made[split] for split in apart})
         changed = [
@@ -189,6 +221,9 @@ def compute_fbank(
     for split in SPLITS:
         write_manifest(manifests[split], made[split])
         reports[split].done(len(made[split]))
+    if shard is not None:
+        write_json(home / RUN, run)
+    remove_shards(shards.values())
     return {split: len(own) for split, own in made.items()}
 
 
@@ -226,8 +261,9 @@ def _sound_cuts(
     allow_commands: bool,
     units_come_later: bool,
     apart: Sequence[str],
+    shard: Shard | None,
 ) -> dict[str, list[MonoCut]]:
-    """The cuts that make sense, by split; the others are skipped with their places.
+    """The cuts that make sense, by split; the others, of a shard its own, are skipped by place.
 
     Ids differ within a split, and between those that are to be apart.
     """
@@ -253,8 +289,9 @@ def _sound_cuts(
                         f"{source_name(cut)}, that one of {other}"
                     )
             except ValueError as error:
-                reason = str(error).removeprefix(f"{place}: {name}: ")
-                reports[split].skip(name, reason, place=place)
+                if shard is None or Shard.of_id(name, shard.count) == shard:
+                    reason = str(error).removeprefix(f"{place}: {name}: ")
+                    reports[split].skip(name, reason, place=place)
             else:
                 taken[cut.id] = (source_name(cut), place)
                 cuts[split].append(cut)
@@ -279,6 +316,60 @@ def _stored(
 def _with_features_digest(cut: MonoCut) -> MonoCut:
     digest = features_digest(load_features(cut))
     return replace(cut, custom={**cut.custom, "features_digest": digest})
+
+
+def _check_shards(
+    data_dir: Path, shards: Mapping[Shard, Path], run: dict[str, Any], cuts: Iterable[MonoCut]
+) -> None:
+    """ValueError unless all shards that some cuts belong to have computed them in the same run."""
+    (count,) = {shard.count for shard in shards}
+    due = {Shard.of_id(cut.id, count) for cut in cuts}
+    left = {shard for shard in due if not (shard.folder(data_dir) / RUN).is_file()}
+    if left:
+        raise not_done(data_dir, left)
+    for shard in sorted(due):
+        path = shard.folder(data_dir) / RUN
+        if json.loads(path.read_text(encoding="utf-8")) != run:
+            raise ValueError(
+                f"{path.parent}: of other manifests or options: run it again with --shard {shard}, "
+                "or delete the folder"
+            )
+
+
+def _join(
+    cuts: list[MonoCut],
+    shards: Mapping[Shard, Path],
+    path: Path,
+    feats_path: Path,
+    report: StageReport,
+) -> list[MonoCut]:
+    """Write a feature file of those of shards, as they are stored; the cuts, as if made here."""
+    found: dict[str, MonoCut] = {}
+    reasons: dict[tuple[str, str], str] = {}
+    for home in shards.values():
+        name = feats_path.name.replace("feats_", "cuts_").replace(".lca", ".jsonl.gz")
+        if (home / "fbank" / name).is_file():
+            found.update((cut.id, cut) for cut in load_cuts(home / "fbank" / name))
+        for _, line in manifest_lines(home / SKIPPED):
+            reasons[line["id"], line.get("source", "")] = line["reason"]
+    made = []
+    with path.open("wb") as file, contextlib.ExitStack() as stack:
+        opened: dict[str, BinaryIO] = {}
+        for cut in cuts:
+            if cut.id not in found:
+                place = source_name(cut)
+                report.skip(cut.id, reasons.get((cut.id, place), "no features"), place=place)
+                continue
+            stored = found[cut.id].features
+            if stored.storage_path not in opened:
+                opened[stored.storage_path] = stack.enter_context(open(stored.storage_path, "rb"))
+            offset, *sizes = map(int, stored.storage_key.split(","))
+            opened[stored.storage_path].seek(offset)
+            key = ",".join(map(str, (file.tell(), *sizes)))
+            file.write(opened[stored.storage_path].read(sum(sizes)))
+            stored = replace(stored, storage_path=str(path), storage_key=key)
+            made.append(replace(found[cut.id], features=stored, recording=cut.recording))
+    return made
 
 
 def _at(cut: MonoCut, path: Path) -> MonoCut:

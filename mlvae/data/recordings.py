@@ -14,6 +14,7 @@ import math
 import os
 import shutil
 import subprocess
+import tarfile
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -23,6 +24,7 @@ from typing import Any
 import soundfile
 from lhotse import MonoCut, Recording, SupervisionSegment
 from lhotse.audio import AudioSource
+from lhotse.shar.utils import fill_shar_placeholder
 
 from mlvae.data.audio import (
     AudioError,
@@ -61,6 +63,8 @@ class Utterance:
     end: float | None = None  # seconds; None: the end of the recording
     seconds: float = 0.0  # about its length, by which work is divided
     line: str = ""  # a cut of lhotse as JSON, in the place of all the others
+    archive: str = ""  # of lhotse Shar, the tar file that has the audio of ``line``
+    member: tuple[int, int] = (0, 0)  # where in it: byte and number of bytes
 
     def cut(self, channel: int = 0, allow_commands: bool = False) -> MonoCut:
         """The utterance as a cut with a text.
@@ -71,7 +75,14 @@ class Utterance:
             AudioError, ValueError, OSError: it cannot be used; says why.
         """
         if self.line:
-            return cut_of_line(json.loads(self.line), self.place, allow_commands)
+            content = json.loads(self.line)
+            if self.archive:
+                for source in content["recording"]["sources"]:
+                    source.update(type="memory", source="")
+            cut = cut_of_line(content, self.place, allow_commands)
+            if self.archive:
+                fill_shar_placeholder(cut.recording, self._member(), self.archive)
+            return cut
         text = self.text
         if self.text_file:
             text = decode_text(Path(text).read_bytes()).strip()
@@ -90,6 +101,15 @@ class Utterance:
         return MonoCut(
             self.id, self.begin, seconds, channel, supervisions=[said], recording=recording
         )
+
+    def _member(self) -> bytes:
+        begin, size = self.member
+        with open(self.archive, "rb") as file:
+            file.seek(begin)
+            content = file.read(size)
+        if len(content) < size:
+            raise AudioError(f"{self.archive} ends after {len(content)} of its {size} bytes")
+        return content
 
     def _recording(self, allow_commands: bool) -> Recording:
         if not self.is_command:
@@ -177,6 +197,8 @@ def find_recordings(path: Path) -> Found:
     ``.csv``, ``.tsv``                    columns ``path`` and ``text``, and ``speaker`` and ``id``
                                           where they are there; paths from the table's folder
     ``.jsonl``, ``.jsonl.gz``             cuts of lhotse with texts
+    a folder with cuts.*.jsonl.gz and     lhotse Shar: the same, with their audio in archives
+    recording.*.tar
     ====================================  ==========================================================
 
     Raises:
@@ -190,17 +212,14 @@ def find_recordings(path: Path) -> Found:
 
     if path.is_dir() and (path / "wav.scp").is_file() and (path / "text").is_file():
         kind, items = "Kaldi data directory", _again(_kaldi(path, skip))
+    elif path.is_dir() and any(path.glob("recording*.tar")) and any(path.glob("cuts*.jsonl*")):
+        kind, items = "lhotse Shar", _each_time(_shar, path, skip)
     elif path.is_dir():
         kind, items = "folder", _again(_folder(path, skip))
     elif path.is_file() and path.suffix.lower() in (".csv", ".tsv"):
         kind, items = "table", _again(_table(path, skip))
     elif path.is_file() and path.name.endswith((".jsonl", ".jsonl.gz")):
-        kind = "manifest of cuts"
-        first = [skip]
-
-        def items() -> Iterator[Utterance]:  # large ones need not fit into memory
-            yield from _manifest(path, first.pop() if first else lambda *_: None)
-
+        kind, items = "manifest of cuts", _each_time(_manifest, path, skip)
     elif path.exists():
         raise ValueError(
             f"{path} is no folder, table (.csv, .tsv) or manifest of cuts (.jsonl, .jsonl.gz)"
@@ -233,6 +252,14 @@ def _found(
 def _again(utterances: Iterable[Utterance]) -> Callable[[], Iterator[Utterance]]:
     known = list(utterances)
     return lambda: iter(known)
+
+
+def _each_time(
+    read: Callable[[Path, Skip], Iterator[Utterance]], path: Path, skip: Skip
+) -> Callable[[], Iterator[Utterance]]:
+    """Read what need not fit into memory each time; what cannot be used is told the first time."""
+    first = [skip]
+    return lambda: read(path, first.pop() if first else lambda *_: None)
 
 
 def _stamps(utterance: Utterance) -> list[Any]:
@@ -474,15 +501,36 @@ def _segments(path: Path, skip: Skip) -> Iterator[tuple[str, tuple[str, float, f
 # ---- lhotse
 
 
-def _manifest(path: Path, skip: Skip) -> Iterator[Utterance]:
-    """The cuts of a manifest; what is wrong with one is found when it is read."""
-    taken: set[str] = set()
+def _manifest(
+    path: Path,
+    skip: Skip,
+    taken: set[str] | None = None,
+    archive: Callable[[str], dict[str, Any]] | None = None,
+) -> Iterator[Utterance]:
+    """The cuts of a manifest; what is wrong with one is found when it is read.
+
+    Args:
+        path: of the manifest.
+        skip: is told of lines that cannot be used.
+        taken: ids that others have; None: there are no others.
+        archive: of lhotse Shar: where the audio of an id is, as :func:`_archive` says; ValueError
+            where it is nowhere.
+    """
+    taken = set() if taken is None else taken
     for number, content in manifest_lines(path):
         place, name = place_of(path, number), content.get("id")
         if not isinstance(name, str):
             skip(shown_id(content), "its id is no text", place)
         elif not _refused(name, taken, skip, place):
             content.pop("features", None)
+            where: dict[str, Any] = {}
+            if archive is not None:
+                try:
+                    where = archive(name)
+                except ValueError as error:
+                    skip(name, str(error), place)
+                    continue
+                content["recording"] = where.pop("recording")
             supervisions = content.get("supervisions")
             speaker = None
             for supervision in supervisions if isinstance(supervisions, list) else ():
@@ -492,4 +540,44 @@ def _manifest(path: Path, skip: Skip) -> Iterator[Utterance]:
             duration = content.get("duration")
             seconds = float(duration) if isinstance(duration, (int, float)) else 0.0
             line = json.dumps(content, ensure_ascii=False)
-            yield Utterance(name, place=place, speaker=speaker, seconds=seconds, line=line)
+            yield Utterance(name, place=place, speaker=speaker, seconds=seconds, line=line, **where)
+
+
+def _shar(folder: Path, skip: Skip) -> Iterator[Utterance]:
+    """The cuts of a folder of lhotse Shar.
+
+    lhotse reads all of an archive one after another; here it is only looked where each recording
+    is, so that portions of the work can begin anywhere.
+    """
+    taken: set[str] = set()
+    for path in sorted(folder.glob("cuts*.jsonl*")):
+        number = path.name.removeprefix("cuts").partition(".jsonl")[0]
+        yield from _manifest(path, skip, taken, _archive(folder / f"recording{number}.tar"))
+
+
+def _archive(path: Path) -> Callable[[str], dict[str, Any]]:
+    """By id the recording of a cut in an archive, its manifest as a dictionary, and where it is."""
+    found: dict[str, dict[str, Any]] = {}
+    damage = ""
+    try:
+        with tarfile.open(path, "r:") as file:
+            while (audio := file.next()) is not None and (about := file.next()) is not None:
+                if not about.name.endswith(".json"):
+                    continue  # a cut without a recording
+                recording = json.loads(file.extractfile(about).read())
+                for source in recording["sources"]:
+                    source["type"], source["source"] = "shar", str(path.absolute())
+                found[about.name.removesuffix(".json")] = {
+                    "recording": recording,
+                    "archive": str(path),
+                    "member": (audio.offset_data, audio.size),
+                }
+    except (tarfile.TarError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        damage = f": {' '.join(str(getattr(error, 'strerror', None) or error).split())[:100]}"
+
+    def of(name: str) -> dict[str, Any]:
+        if name not in found:
+            raise ValueError(f"no audio of it in {path}{damage}")
+        return dict(found[name])
+
+    return of

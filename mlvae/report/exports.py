@@ -165,9 +165,9 @@ def as_json(answer: Answer) -> dict[str, Any]:
 
 
 def source_of(cut: MonoCut) -> str | None:
-    """The audio file of a cut, or the command that gives it; None where it has none."""
+    """The file or archive of a cut's audio, or the command that gives it; None without any."""
     sources = cut.recording.sources if cut.recording is not None else []
-    return next((s.source for s in sources if s.type in ("file", "command")), None)
+    return next((s.source for s in sources if s.type in ("file", "command", "shar")), None)
 
 
 def _round(value: float | None) -> float | str:

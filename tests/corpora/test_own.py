@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from lhotse import MonoCut, SupervisionSegment
+from lhotse import CutSet, MonoCut, SupervisionSegment
 
 from mlvae.corpora.own import choose_valid
 from mlvae.data.dataset import load_cuts
 from mlvae.data.features import compute_fbank
-from mlvae.data.manifests import SPLITS, write_manifest
+from mlvae.data.manifests import SPLITS, recording_cut, write_manifest
+from mlvae.data.recordings import recording_of
 from mlvae.data.units import canonical_units
 from mlvae.stage import StageReport
 from mlvae.tiers import units_of_words
@@ -280,6 +281,26 @@ def test_parts_of_recordings_and_output_of_commands(tmp_path, capsys):
     assert sum(counts.values()) == 6 and counts["test"] == 3
     frames = {c.id: c.num_frames for c in load_cuts(data / TEST_CUTS)}
     assert frames == {"a": 100, "b": 100, "c": 50}
+
+
+def test_recordings_of_one_archive_of_shar_are_recordings_of_their_own(tmp_path):
+    shar, data = tmp_path / "shar", tmp_path / "data"
+    shar.mkdir()
+    cuts = []
+    for name in "abc":
+        write(tmp_path / "mine", name, None, 8000)
+        recording = recording_of(tmp_path / "mine" / f"{name}.wav", name)
+        cuts.append(recording_cut(recording, {}, text="one"))
+    CutSet.from_cuts(cuts).to_shar(shar, fields={"recording": "flac"}, num_jobs=1)
+    assert len(list(shar.glob("*.tar"))) == 1
+    assert prepare(shar, data) == 0
+    found = parts(data)
+    assert sorted(found["train"] + found["valid"]) == [*"abc"] and len(found["valid"]) == 1
+    for name in "abc":
+        wav = soundfile.read(data / "wav" / f"{name}.wav")[0]
+        original = soundfile.read(tmp_path / "mine" / f"{name}.wav")[0]
+        assert wav == pytest.approx(original, abs=1e-4)
+    assert compute_fbank(data, StageReport("1 fbank", data))["test"] == 3
 
 
 @pytest.mark.parametrize(

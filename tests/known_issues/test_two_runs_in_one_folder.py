@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import inspect
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -115,6 +117,14 @@ def test_many_read_what_nobody_may_write(tmp_path):
     with stage_folder("0 prepare", data):
         pass
     assert list(data.iterdir()) == []
+
+
+def test_readers_that_come_together_wait_for_each_other_to_sign(tmp_path):
+    with (tmp_path / LOCK).open("w") as first:
+        fcntl.flock(first, fcntl.LOCK_EX)  # as a reader holds it for a moment
+        threading.Timer(0.2, fcntl.flock, [first, fcntl.LOCK_SH]).start()
+        with folder_lock(tmp_path, "5 localize", shared=True) as held:
+            assert held
 
 
 def test_one_folder_for_both(tmp_path):

@@ -105,8 +105,9 @@ class Recipe:
         """Exit statuses of stages."""
         return [self.stage(number) for number in numbers]
 
-    def stage(self, number: int) -> int:
-        options: list[object] = ["--data-dir", self.data]
+    def stage(self, number: int, *more: object) -> int:
+        """Exit status of a stage, with more options."""
+        options: list[object] = ["--data-dir", self.data, *more]
         if number == 0:
             options += self.options
         if number >= 3:

@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -24,8 +25,9 @@ from mlvae.data.dataset import load_cuts
 from mlvae.data.manifests import write_manifest
 from mlvae.data.recordings import Utterance
 from mlvae.made import RECORD
+from mlvae.stage import stage_folder
 from tests.data.conftest import ROOT
-from tests.formats import PAGE, check_folder, check_records, read_page
+from tests.formats import PAGE, Format, check_folder, check_records, read_page
 from tests.recipes.test_model_folder import models, plain
 
 __all__ = ["models"]  # a fixture
@@ -188,6 +190,31 @@ def test_however_they_come_the_answers_are_the_same(recordings, cuts, run, tmp_p
     assert found_units(tmp_path / "of-cuts") == expected
 
 
+def test_shar_gives_the_same_and_damage_costs_what_it_hits(cuts, run, tmp_path, capsys):
+    some = CutSet.from_cuts(cuts[:7])
+    write_manifest(tmp_path / "cuts.jsonl.gz", some)
+    shar = tmp_path / "shar"
+    shar.mkdir()
+    some.to_shar(shar, fields={"recording": "flac"}, shard_size=3, num_jobs=1)
+    assert run(tmp_path / "cuts.jsonl.gz", "plain") == 0
+    assert run(shar, "out") == 0
+    assert "7 utterances in a lhotse Shar" in capsys.readouterr().out
+    assert found_units(tmp_path / "out") == found_units(tmp_path / "plain")
+    archives = [row["recording"] for row in rows(tmp_path / "out" / "utterances.csv")]
+    assert archives == [str(shar / f"recording.{n:06d}.tar") for n in (0, 0, 0, 1, 1, 1, 2)]
+    assert cli.main(["audit", str(tmp_path / "out"), str(tmp_path / "audit.csv")]) == 0
+    assert cli.main(["report", str(tmp_path / "out"), str(tmp_path / "report")]) == 0
+    assert "pages without sound" in capsys.readouterr().out
+    first = (shar / "recording.000000.tar").read_bytes()
+    (shar / "recording.000000.tar").write_bytes(first[: len(first) // 2])
+    (shar / "recording.000001.tar").unlink()
+    assert run(shar, "out") == 1
+    reasons = skipped(tmp_path / "out")
+    assert reasons[cuts[2].id].endswith("recording.000000.tar: unexpected end of data")
+    assert reasons[cuts[3].id].endswith("recording.000001.tar: No such file or directory")
+    assert cuts[6].id not in reasons and len(rows(tmp_path / "out" / "utterances.csv")) >= 2
+
+
 def test_parts_of_recordings_by_kaldis_segments(cuts, run, tmp_path):
     first, second = samples_of(cuts[0]), samples_of(cuts[1])
     soundfile.write(tmp_path / "both.wav", np.concatenate([first[0], second[0]]), first[1])
@@ -337,6 +364,58 @@ def test_several_processes_give_the_same(recordings, run, tmp_path, monkeypatch)
     assert content(tmp_path / "one") == content(tmp_path / "two")
 
 
+@pytest.mark.parametrize("count", [2, 3])
+def test_shards_joined_are_the_bytes_of_one_process(
+    count, recordings, run, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(model_folder, "PORTION_UTTERANCES", 2)
+    (recordings / "torn.wav").write_bytes(b"RIFF")
+    (recordings / "torn.txt").write_text("one")
+    for name in ("alone", "lonely"):
+        (recordings / f"{name}.txt").write_text("one")
+    everything = ("--format", "textgrid,ctm,json,csv,cuts")
+    assert run(recordings, "whole", *everything) == 1
+    (counted,) = re.findall(r"(\d+) in = (\d+) done \+ (\d+) skipped", capsys.readouterr().out)
+    shards = [f"{number}/{count}" for number in range(count, 0, -1)]
+    for shard in shards[1:]:
+        assert run(recordings, "out", "--shard", shard) in (0, 1)
+    said = capsys.readouterr()
+    assert run(recordings, "out", *everything) == 2  # the first of these was lost
+    assert f"not done, or not to the end: shard {shards[0]};" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "units.csv").exists()
+    assert run(recordings, "out", "--shard", shards[0]) in (0, 1)
+    out = said.out + capsys.readouterr().out
+    sums = re.findall(r"(\d+) in = (\d+) done \+ (\d+) skipped", out)
+    assert [sum(map(int, some)) for some in zip(*sums)] == list(map(int, counted))
+    page = read_page(PAGE.read_text(encoding="utf-8"))
+    check_folder(tmp_path / "out", Format(dict.fromkeys(page["Answers"].names)))
+    work = localization._Work.__call__
+    monkeypatch.setattr(localization._Work, "__call__", None)  # all is done
+    assert run(recordings, "out", *everything) == 1
+    assert content(tmp_path / "out") == content(tmp_path / "whole")
+    assert not {"parts", "shards"} & set(os.listdir(tmp_path / "out"))
+    monkeypatch.setattr(localization._Work, "__call__", work)
+    assert run(recordings, "out", "--shard", "99/99") == 0  # there are not so many portions
+
+
+def test_shards_run_beside_each_other_and_nobody_else_does(recordings, run, tmp_path, capsys):
+    shards = [tmp_path / "out" / "shards" / f"{number}-of-2" for number in (1, 2)]
+    for path in shards:
+        path.mkdir(parents=True)
+    with stage_folder("localize --shard 1/2", shards[0], reads=[tmp_path / "out"]):
+        assert run(recordings, "out", "--shard", "1/2") == 2
+        assert "(stage localize --shard 1/2 on " in capsys.readouterr().err
+        assert run(recordings, "out", "--shard", "2/2") == 0
+        assert run(recordings, "out") == 2
+        assert f"{tmp_path / 'out'} is in use" in capsys.readouterr().err
+    (recordings / "ann" / "r1.txt").write_text("nine nine")
+    assert run(recordings, "out") == 2
+    assert "2-of-2: of another run" in capsys.readouterr().err
+    assert run(recordings, "out", "--shard", "3/3") == 0
+    assert run(recordings, "out") == 2
+    assert "has shards of 2 and of 3: delete" in capsys.readouterr().err
+
+
 def test_processes_end_with_the_one_that_began_them(recordings, models, tmp_path):
     command = [sys.executable, "-m", "mlvae.cli", "localize", str(models["ml-vae-sub"])]
     process = subprocess.Popen(
@@ -443,6 +522,8 @@ def test_what_somebody_changed_stays(recordings, run, tmp_path, capsys):
         (["MODEL", "in", "out", "--audio", "a.wav"], "--audio and --text go together"),
         (["MODEL", "in", "out", "--format", "csv,xml"], "'xml' is none of"),
         (["MODEL", "in", "out", "--num-jobs", "0"], "--num-jobs must be from 1"),
+        (["MODEL", "in", "out", "--shard", "4/3"], "--shard must be i/n, as in 3/8"),
+        (["MODEL", "--audio", "a.wav", "--text", "a", "--shard", "1/2"], "is of no use with"),
         (["MODEL", "nowhere", "out"], "there is no nowhere"),
         (["MODEL", "/dev/null", "out"], "is no folder, table"),
     ],

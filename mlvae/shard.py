@@ -1,0 +1,128 @@
+"""Shards: the work of a stage in parts, ``--shard i/n``, that are done in any order and anywhere.
+
+A shard takes its part of the work by numbers alone, so that it needs to know nothing of the others,
+and writes to a folder of its own, ``shards/i-of-n`` in the folder of the stage. It keeps that
+folder from another run of the same shard, and the stage's from whoever would join the shards too
+early. The stage without ``--shard`` joins what is there; see :func:`found_shards`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import re
+import zlib
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from jsonargparse.typing import register_type
+
+from mlvae.made import Record
+
+SHARDS = "shards"
+#: Of the option ``--shard`` of stages.
+SHARD_HELP = "one of n parts of the work, as in 3/8; the stage without it joins them"
+#: More processes than any array of jobs has.
+MOST = 100_000
+
+
+@dataclass(frozen=True, order=True)
+class Shard:
+    """One of several parts of the work of a stage.
+
+    Attributes:
+        count: how many parts there are.
+        number: which of them this is, from 1.
+    """
+
+    count: int
+    number: int
+
+    @classmethod
+    def of(cls, text: str) -> Shard:
+        """The shard that an option names, as in ``3/8``; ValueError says what is wrong."""
+        found = re.fullmatch(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})", text, re.ASCII)
+        if not found or not int(found[1]) <= int(found[2]) <= MOST:
+            raise ValueError(
+                f"--shard must be i/n, as in 3/8, with i from 1 to n, not {text!r:.40}"
+            )
+        return cls(int(found[2]), int(found[1]))
+
+    @classmethod
+    def of_id(cls, item_id: str, count: int) -> Shard:
+        """The shard of an item, wherever it stands."""
+        return cls(count, zlib.crc32(item_id.encode("utf-8", "surrogatepass")) % count + 1)
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+    def takes(self, index: int) -> bool:
+        """Whether the item of an index, from 0, belongs to this shard."""
+        return index % self.count == self.number - 1
+
+    def folder(self, above: Path) -> Path:
+        """Where it writes, in the folder of the stage."""
+        return Path(above) / SHARDS / f"{self.number}-of-{self.count}"
+
+
+register_type(Shard, str, Shard.of)
+
+
+def dealt(items: Iterable[tuple[Hashable, float]], count: int) -> dict[Hashable, int]:
+    """Which shard, from 1, each group belongs to, where the items of a group must stay together.
+
+    Groups are dealt out in the order of falling weight, each to the shard that has least.
+
+    Args:
+        items: of all shards, each with its group and its weight.
+        count: of shards.
+    """
+    weights: Counter[Hashable] = Counter()
+    for group, weight in items:
+        weights[group] += weight
+    shards = [(0.0, number) for number in range(1, count + 1)]
+    found = {}
+    for group, weight in weights.most_common():
+        load, found[group] = shards[0]
+        heapq.heapreplace(shards, (load + weight, found[group]))
+    return found
+
+
+def found_shards(above: Path) -> dict[Shard, Path]:
+    """The shards that have written something to the folder of a stage, with their folders.
+
+    Raises:
+        ValueError: they are parts of different numbers, as of 3 and of 4.
+    """
+    found: dict[Shard, Path] = {}
+    for path in Path(above).glob(f"{SHARDS}/*-of-*"):
+        with contextlib.suppress(ValueError):
+            shard = Shard.of(path.name.replace("-of-", "/"))
+            if Record(path).names():
+                found[shard] = path
+    if len(counts := sorted({shard.count for shard in found})) > 1:
+        raise ValueError(
+            f"{Path(above) / SHARDS} has shards of {' and of '.join(map(str, counts))}: delete "
+            "those that are not meant"
+        )
+    return dict(sorted(found.items()))
+
+
+def not_done(above: Path, shards: Iterable[Shard]) -> ValueError:
+    """The error of shards whose work is not done, or not all of it, by name."""
+    names = [str(shard) for shard in sorted(set(shards))]
+    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+    return ValueError(
+        f"{Path(above) / SHARDS}: not done, or not to the end: shard {', '.join(names[:20])}"
+        f"{more}; run each again with --shard, then this"
+    )
+
+
+def remove_shards(folders: Iterable[Path]) -> None:
+    """Remove the folders of shards that were joined, but for files that were not made there."""
+    for folder in folders:
+        Record(folder).remove_all()
+        with contextlib.suppress(OSError):  # others are left
+            folder.parent.rmdir()

@@ -1,0 +1,120 @@
+"""Stages in shards, joined: what one process gives, whatever was lost in between."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import shutil
+
+import pytest
+
+from mlvae.data.dataset import load_cuts
+from mlvae.data.features import written_files
+from mlvae.lock import folder_lock
+from mlvae.stage import SKIPPED
+from mlvae.tiers import tier
+from tests.recipes.conftest import ANSWERS, Recipe
+
+MANIFEST = "manifests/cuts_train.jsonl.gz"
+
+
+def counts(text: str) -> list[int]:
+    """Sums of what stages print: in, done and skipped."""
+    found = re.findall(r"(\d+) in = (\d+) done \+ (\d+) skipped", text)
+    return [sum(map(int, some)) for some in zip(*found)]
+
+
+@pytest.fixture
+def localized(finished, tmp_path) -> Recipe:
+    """A copy of an experiment, and of its answers only what counts of them."""
+    shutil.copytree(finished.exp, tmp_path / "exp")
+    for name in ANSWERS:
+        shutil.rmtree(tmp_path / "exp" / name / "textgrids")
+        (tmp_path / "exp" / name / "cuts_test.jsonl.gz").unlink()
+    return Recipe(finished.data, tmp_path / "exp", finished.config)
+
+
+def test_answers_of_shards_are_those_of_one_process(finished, localized, capsys):
+    answers = localized.exp / "ml-vae-sub" / "cuts_test.jsonl.gz"
+    with (
+        folder_lock(localized.exp / "shards", "nobody")
+        if False
+        else folder_lock(localized.exp, "6 score")
+    ):
+        assert localized.stage(5, "--shard", "1/3") == 1
+    assert "is in use (stage 6 score" in capsys.readouterr().err
+    for shard in ("3/3", "1/3"):  # of two speakers the third has none
+        assert localized.stage(5, "--shard", shard) == 0
+    said = capsys.readouterr().out
+    assert "there is nothing for shard 3/3" in said
+    assert localized.stage(5) == 1
+    assert "not done, or not to the end: shard 2/3; run" in capsys.readouterr().err
+    assert not answers.exists()
+    assert localized.stage(5, "--shard", "2/3") == 0
+    said += capsys.readouterr().out
+    assert localized.stage(5) == 0
+    assert counts(capsys.readouterr().out) == counts(said)
+    assert not (localized.exp / "shards").exists()
+    for name in ANSWERS:
+        grids = [recipe.exp / name / "textgrids" for recipe in (finished, localized)]
+        assert len(os.listdir(grids[0])) == len(os.listdir(grids[1])) > 0
+        for path in grids[0].iterdir():
+            assert path.read_bytes() == (grids[1] / path.name).read_bytes()
+        ours, theirs = (
+            list(load_cuts(recipe.exp / name / "cuts_test.jsonl.gz"))
+            for recipe in (localized, finished)
+        )
+        assert [cut.id for cut in ours] == [cut.id for cut in theirs]
+        for mine, their in zip(ours, theirs):
+            tiers = their.supervisions[0].alignment
+            assert mine.supervisions[0].alignment.keys() == tiers.keys()
+            for kind in tiers:
+                for one, other in zip(tier(mine, kind), tier(their, kind)):
+                    assert one[:3] == other[:3]
+                    assert one.score == pytest.approx(other.score, abs=1e-6)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_features_of_shards_are_the_bytes_of_one_process(count, prepared, tones, capsys):
+    lines = gzip.decompress((manifest := prepared.data / MANIFEST).read_bytes()).splitlines()
+    broken = json.loads(lines[0])
+    broken["id"], broken["supervisions"] = "broken", []
+    silent = json.loads(lines[0])
+    silent["id"] = "silent"
+    silent["recording"]["sources"][0]["source"] = str(prepared.data / "nowhere.wav")
+    lines += [json.dumps(line).encode() for line in (broken, silent)]
+    manifest.write_bytes(gzip.compress(b"\n".join(lines)))
+    assert prepared.stage(1) == 0
+    counted = counts(capsys.readouterr().out)
+    names = [*written_files(prepared.data), prepared.data / SKIPPED]
+    whole = {path: path.read_bytes() for path in names}
+    for number in range(2, count + 1):
+        assert prepared.stage(1, "--shard", f"{number}/{count}") == 0
+    said = capsys.readouterr().out
+    assert prepared.stage(1) == 1
+    assert f"not done, or not to the end: shard 1/{count}; run" in capsys.readouterr().err
+    assert prepared.stage(1, "--shard", f"1/{count}") == 0
+    assert counts(said + capsys.readouterr().out) == counted
+    for path in written_files(prepared.data):
+        path.unlink()
+    assert prepared.stage(1) == 0
+    assert counts(capsys.readouterr().out) == counted
+    assert {path: path.read_bytes() for path in names} == whole
+    assert not (prepared.data / "shards").exists()
+    assert prepared.stage(1, "--shard", "1/2") == 0
+    manifest.write_bytes(gzip.compress(b"\n".join(lines[:-1])))
+    assert prepared.stage(1, "--shard", "2/2") == 0
+    assert prepared.stage(1) == 1
+    assert "1-of-2: of other manifests or options: run it" in capsys.readouterr().err
+
+
+def test_shards_of_another_training_are_not_joined(localized, capsys):
+    localized.systems = "ml-vae"
+    assert localized.stage(5, "--shard", "1/2") == 0
+    config = localized.config.read_text()
+    localized.config = localized.exp / "other.yaml"
+    localized.config.write_text(f"{config}# another\n")
+    assert localized.stage(5) == 1
+    assert "fa: of other models, cuts or settings: run it again with" in capsys.readouterr().err
