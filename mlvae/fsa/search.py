@@ -34,6 +34,7 @@ from .checks import (
     shown,
 )
 from .emissions import Emissions
+from .graph import ragged
 from .k2_private import RaggedArc, index_arcs, intersect_dense, ragged_arcs
 from .layout import ARC_ATTRIBUTES, DELETED_ATTRIBUTES
 from .spans import PathArcs, UnitSpan, spans_of_paths
@@ -389,7 +390,7 @@ def prepared(graphs: k2.Fsa, emissions: Emissions) -> tuple[k2.Fsa, k2.Fsa, set[
 def without_dead_ends(arcs: RaggedArc) -> tuple[RaggedArc, torch.Tensor]:
     """Leave out arcs of score -inf, and states and arcs that only they lead to.
 
-    Start and final states stay, also where no path is left.
+    Start and final states stay, also where no path is left. Each arc is looked at once.
 
     Args:
         arcs: of an FsaVec, on any device.
@@ -408,14 +409,21 @@ def without_dead_ends(arcs: RaggedArc) -> tuple[RaggedArc, torch.Tensor]:
     first = np.repeat(state_splits[:-1], num_states)  # of the acceptor of each state
     old = values.cpu().numpy()
     target = old[:, 1] + first[source]
-    reached = np.zeros(len(first), dtype=bool)
-    while True:
-        reached[:] = False
-        reached[target[alive & (target != source)]] = True
-        reached[state_splits[:-1][num_states > 0]] = True
-        if not (alive & ~reached[source]).any():
-            break
-        alive &= reached[source]
+    # Of each state, the arcs left that enter it from another one; of start states one more.
+    entering = np.bincount(target[alive & (target != source)], minlength=len(first))
+    entering[state_splits[:-1][num_states > 0]] += 1
+    dead = np.flatnonzero(entering == 0)
+    while len(dead):
+        row, place = ragged(np.diff(arc_splits)[dead])
+        leaving = arc_splits[dead][row] + place
+        leaving = leaving[alive[leaving]]
+        alive[leaving] = False
+        entered, count = np.unique(
+            target[leaving[target[leaving] != source[leaving]]], return_counts=True
+        )
+        entering[entered] -= count
+        dead = entered[entering[entered] == 0]
+    reached = entering > 0
     reached[state_splits[1:][num_states > 0] - 1] = True
     number = np.append(0, np.cumsum(reached))
     which = np.flatnonzero(alive)
