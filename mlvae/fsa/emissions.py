@@ -11,6 +11,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import k2
 import numpy as np
@@ -313,7 +314,7 @@ class FrameRows:
         # Place of each row among the B * T frames of a padded tensor.
         self._place = torch.from_numpy(place).to(device)
         self._width = width
-        self.splits = torch.from_numpy(splits)
+        self.splits, self._ends = torch.from_numpy(splits), splits.tolist()
         self.order = torch.from_numpy(order)
         self.first = self.splits[:-1].to(device)
         empty = num_frames[self.order] == 0
@@ -340,7 +341,7 @@ class FrameRows:
 
     def of(self, begin: int, end: int) -> slice:
         """Rows of the utterances from ``begin`` to ``end`` (exclusive), in the order here."""
-        return slice(int(self.splits[begin]), int(self.splits[end]))
+        return slice(self._ends[begin], self._ends[end])
 
     def dense_fsa_vec(
         self, begin: int, end: int, blocks: Sequence[tuple[torch.Tensor, torch.Tensor]]
@@ -358,30 +359,28 @@ class FrameRows:
             The DenseFsaVec. Its scores have one more column before label 0, of the final arcs: 0 in
             their rows and -inf in all others.
         """
-        # Two dimensions that broadcast: (R, 1, C) and (R, K, 1).
-        pairs = [(values.unsqueeze(1), terms.unsqueeze(2)) for values, terms in blocks]
-        sizes = [terms.shape[1] * values.shape[2] for values, terms in pairs]
-        like = pairs[0][0]
-        if torch.is_grad_enabled() and any(addend.requires_grad for addend in sum(pairs, ())):
+        columns = [
+            (values, terms[:, term : term + 1])
+            for values, terms in blocks
+            for term in range(terms.shape[1])
+        ]
+        like = blocks[0][0]
+        if torch.is_grad_enabled() and any(addend.requires_grad for addend in sum(columns, ())):
             no_final = like.new_full((len(like), 1), -math.inf)
-            columns = [(values + terms).flatten(1) for values, terms in pairs]
-            scores = torch.cat([no_final, *columns], dim=1)
+            scores = torch.cat([no_final, *(values + term for values, term in columns)], dim=1)
         else:
             # The same without copies, which would take as long as all the rest.
-            scores = like.new_empty(len(like), 1 + sum(sizes))
-            column = 1
-            for (values, terms), size in zip(pairs, sizes):
-                into = scores[:, column : column + size]
-                torch.add(values, terms, out=into.unflatten(1, (terms.shape[1], values.shape[2])))
-                column += size
+            ends = list(accumulate((values.shape[1] for values, _ in columns), initial=1))
+            scores = like.new_empty(len(like), ends[-1])
+            for (values, term), first, last in zip(columns, ends, ends[1:]):
+                torch.add(values, term, out=scores[:, first:last])
             # Last, when the rows are in the cache.
             scores[:, 0] = -math.inf
-        splits = self.splits[begin : end + 1] - self.splits[begin]
-        final = (splits[1:] - 1).to(scores.device)
+        splits = (self.splits[begin : end + 1] - self._ends[begin]).to(scores.device)
+        final = splits[1:] - 1
         scores.index_fill_(0, final, -math.inf)
-        scores[final, 0] = 0.0
-        splits = splits.to(scores.device, torch.int32)
-        return dense_fsa_vec(scores, splits)
+        scores[:, 0].index_fill_(0, final, 0.0)
+        return dense_fsa_vec(scores, splits.int())
 
 
 def checked_scale(value: object) -> float:

@@ -490,9 +490,7 @@ class Lattice:
     @property
     def num_arcs(self) -> torch.Tensor:
         """int64 on CPU, arcs of each utterance."""
-        shape = self.arcs.shape()
-        splits = shape.row_splits(2).cpu().numpy()[shape.row_splits(1).cpu().numpy()]
-        return torch.from_numpy(np.diff(splits).astype(np.int64))
+        return arc_splits_of(self.arcs).cpu().long().diff()
 
     def fsa_vec(self, chosen: torch.Tensor) -> k2.Fsa | None:
         """Some of it as k2.Fsa; None where rounding has left pieces that k2 refuses."""
@@ -551,6 +549,8 @@ def _within_beam(
     divided = list(parts(bare, emissions, missing))
     found = [searched(bare, emissions, part, beam) for part in divided]
     fits, single = straight(found, length[missing])
+    if bool(fits.all()):
+        return missing, single
     positions = [position for position, fit in zip(missing, fits.tolist()) if fit]
     undecided = []
     for part, lattice, fit in zip(divided, found, fits.split(list(map(len, divided)))):
@@ -575,7 +575,7 @@ def searched(bare: k2.Fsa, emissions: Emissions, positions: Sequence[int], beam:
     """Lattice of the utterances at ``positions`` (increasing) in the order of the emissions."""
     begin, end = positions[0], positions[-1] + 1
     arcs, graph_arc = bare.arcs, bare.graph_arc
-    chosen = torch.tensor(positions, dtype=torch.int32, device=bare.device)
+    chosen = torch.from_numpy(np.array(positions, dtype=np.int32)).to(graph_arc.device)
     if len(positions) < len(emissions.order):
         arcs, which = index_arcs(arcs, chosen)
         graph_arc = graph_arc.index_select(0, which)
@@ -803,11 +803,15 @@ def stretches(
         yield part
 
 
+def arc_splits_of(arcs: RaggedArc) -> torch.Tensor:
+    """int32 (B + 1,) on their device: where the arcs of each FSA begin."""
+    shape = arcs.shape()
+    return shape.row_splits(2).index_select(0, shape.row_splits(1))
+
+
 def arc_row_splits(fsas: k2.Fsa) -> torch.Tensor:
     """int64 (B + 1,) on CPU: where each FSA's arcs begin."""
-    shape = fsas.arcs.shape()
-    state_splits, arc_splits = shape.row_splits(1), shape.row_splits(2)
-    return arc_splits[state_splits.long()].cpu().long()
+    return arc_splits_of(fsas.arcs).cpu().long()
 
 
 def num_arcs_and_states(fsas: k2.Fsa) -> tuple[np.ndarray, np.ndarray]:
@@ -818,8 +822,8 @@ def num_arcs_and_states(fsas: k2.Fsa) -> tuple[np.ndarray, np.ndarray]:
 
 def _first_of_each(graphs: k2.Fsa, name: str) -> torch.Tensor:
     """An attribute that is constant within each FSA, int64 (B,) on CPU."""
-    begin = arc_row_splits(graphs)[:-1]
-    return getattr(graphs, name).cpu()[begin].long()
+    begin = arc_splits_of(graphs.arcs)[:-1]
+    return getattr(graphs, name).index_select(0, begin).cpu().long()
 
 
 def plan_batches(
