@@ -171,12 +171,15 @@ def make_emissions(
 
     rows = FrameRows(num_frames, width, log_posteriors.device)
 
-    def checked_rows(padded: torch.Tensor, what: str, are_probabilities: bool) -> torch.Tensor:
+    largest: dict[str, torch.Tensor] = {}
+
+    def gathered(padded: torch.Tensor, what: str) -> torch.Tensor:
         values = rows.gather(padded.float())
-        check_values(values, rows, names, what, are_probabilities)
+        # The maximum over columns tells all that can be wrong: NaN wins every comparison.
+        largest[what] = values.detach().amax(dim=1)
         return values
 
-    log_q = checked_rows(log_posteriors, "log_posteriors", layout.has_mismatch)
+    log_q = gathered(log_posteriors, "log_posteriors")
     if log_prior is None:
         log_prior = _uniform(log_q)
     if blank is not None:
@@ -184,12 +187,13 @@ def make_emissions(
     if log_boundary is None:
         log_b = _constant_rate(CONSTANT_BOUNDARY_RATE, log_q)
     else:
-        log_b = checked_rows(log_boundary, "log_boundary", True)
+        log_b = gathered(log_boundary, "log_boundary")
     log_b = log_b.index_fill(0, rows.first, 0.0)
     if log_correctness is None:
         log_pi = _constant_rate(CONSTANT_MISPRONUNCIATION_RATE, log_q)
     else:
-        log_pi = checked_rows(log_correctness, "log_correctness", True)
+        log_pi = gathered(log_correctness, "log_correctness")
+    check_largest(largest, rows, names, () if layout.has_mismatch else ("log_posteriors",))
     blocks = _blocks(layout, log_q, log_prior, log_b, log_pi, acoustic_scale)
     return Emissions(rows.order, num_frames, layout, names, rows, blocks)
 
@@ -467,7 +471,7 @@ def checked_prior(values: object, like: torch.Tensor) -> torch.Tensor | None:
             f"log_prior must have one value a column of log_posteriors ({columns}), "
             f"not shape {tuple(found.shape)}"
         )
-    least, most = (float(value) for value in torch.aminmax(found.detach()))
+    least, most = torch.stack(torch.aminmax(found.detach())).tolist()
     # NaN is both the least and the most, and compares with nothing.
     if not -math.inf < least <= most < math.inf:
         raise ValueError("log_prior must be finite: a column without counts needs smoothing")
@@ -481,30 +485,26 @@ def checked_prior(values: object, like: torch.Tensor) -> torch.Tensor | None:
     return found
 
 
-def check_values(
-    values: torch.Tensor,
-    rows: FrameRows,
-    names: Sequence[str],
-    what: str,
-    are_probabilities: bool,
+def check_largest(
+    largest: dict[str, torch.Tensor], rows: FrameRows, names: Sequence[str], scores: Sequence[str]
 ) -> None:
     """Refuse NaN, +inf, frames of -inf only, and log-probabilities above 0.
 
     Args:
-        values: float32 (R, C), gathered by ``rows``.
+        largest: float32 (R,), the largest value of each row, by what the message calls the values.
         rows: of which frames they are.
         names: (B,), what the message calls the utterances.
-        what: what the message calls the values.
-        are_probabilities: whether values above 0 are wrong.
+        scores: which values may be above 0.
     """
-    # The maximum over columns tells all of these at once: NaN wins every comparison.
-    best = values.detach().amax(dim=1)
-    limit = 1e-3 if are_probabilities else torch.finfo(best.dtype).max
-    right = (best > -math.inf) & (best <= limit)
-    if bool(right.all()):
+    right = [
+        (best > -math.inf) & (best <= (torch.finfo(best.dtype).max if what in scores else 1e-3))
+        for what, best in largest.items()
+    ]
+    if bool(torch.stack(right).all()):
         return
-    row, index, frame = rows.first_place(~right)
-    value = float(best[row])
+    what, wrong = next((what, ~one) for what, one in zip(largest, right) if not bool(one.all()))
+    row, index, frame = rows.first_place(wrong)
+    value = float(largest[what][row])
     if math.isnan(value):
         reason = "is NaN"
     elif value == -math.inf:

@@ -174,21 +174,21 @@ def _best_scores(
     begin = emissions.row_splits[torch.tensor(positions, dtype=torch.int64)]
     row = (begin[paths.row] + paths.frame).to(device)
     # Its first column is that of label -1.
-    score = (
-        dense[row, paths.label.to(device).long() + 1] + graphs.scores[paths.graph_arc.to(device)]
-    )
+    of_graph = graphs.scores[paths.graph_arc.to(graphs.device)].to(device)
+    score = dense[row, paths.label.to(device).long() + 1] + of_graph
     totals = torch.zeros(len(positions), dtype=torch.float64, device=device)
     return positions, totals.index_add(0, paths.row.to(device), score.double())
 
 
 def read_paths(paths: Paths, graphs: k2.Fsa, graph_of: list[int]) -> list[list[UnitSpan]]:
     """Spans of each of ``paths``, the i-th of which is one of graph ``graph_of[i]``."""
+    attributes = zip(ARC_ATTRIBUTES, on_cpu(graphs, ARC_ATTRIBUTES))
     arcs = PathArcs(
         path=paths.row.numpy(),
         label=paths.label.numpy(),
         score=paths.score.numpy(),
         graph_arc=paths.graph_arc.numpy(),
-        attributes={name: getattr(graphs, name).cpu().numpy() for name in ARC_ATTRIBUTES},
+        attributes={name: values.numpy() for name, values in attributes},
     )
     slots = []
     if arcs["num_deleted"].any():
@@ -197,10 +197,18 @@ def read_paths(paths: Paths, graphs: k2.Fsa, graph_of: list[int]) -> list[list[U
     return spans_of_paths(arcs, len(graph_of), slots)
 
 
+def on_cpu(graphs: k2.Fsa, names: Sequence[str]) -> Sequence[torch.Tensor]:
+    """Attributes of arcs, int32, brought to the CPU in one copy."""
+    values = [getattr(graphs, name) for name in names]
+    if graphs.device == torch.device("cpu"):
+        return values
+    return torch.stack(values).cpu().unbind()
+
+
 def slot_tables(graphs: k2.Fsa) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Unit and word of each slot of each graph, int64 (n,) on CPU."""
     slot, unit, word = (
-        getattr(graphs, name).cpu().long() for name in ("unit_pos", "unit", "word_pos")
+        values.long() for values in on_cpu(graphs, ("unit_pos", "unit", "word_pos"))
     )
     splits, result = arc_row_splits(graphs).tolist(), []
     for begin, end in zip(splits[:-1], splits[1:]):
@@ -363,16 +371,15 @@ def prepared(graphs: k2.Fsa, emissions: Emissions) -> tuple[k2.Fsa, k2.Fsa, set[
 
     The copy to search with carries one attribute, ``graph_arc``, instead of all: lattices have
     hundreds of arcs for each of the graph's, and every attribute is copied onto them. Arcs that no
-    path takes are not in it: those of score -inf, and what only they lead to.
+    path takes are not in it: those of score -inf, and what only they lead to. It alone goes to the
+    device of the emissions.
 
     Returns:
-        The graphs on the device of the emissions; a copy in the order of the emissions; and the
-        indices of utterances that are too short.
+        The graphs; a copy on the device and in the order of the emissions; and the indices of
+        utterances that are too short.
     """
     check_graphs(graphs, emissions)
-    device = emissions.device
-    if graphs.device != device:
-        graphs = graphs.to(device)
+    device = graphs.device
     if graphs.scores.requires_grad:
         bare = k2.Fsa(graphs.arcs)
         bare.scores = graphs.scores
@@ -384,7 +391,7 @@ def prepared(graphs: k2.Fsa, emissions: Emissions) -> tuple[k2.Fsa, k2.Fsa, set[
     order = emissions.order
     if not torch.equal(order, torch.arange(len(order))):
         bare = k2.index_fsa(bare, order.to(device, torch.int32))
-    return graphs, bare, short_ones(graphs, emissions)
+    return graphs, bare.to(emissions.device), short_ones(graphs, emissions)
 
 
 def without_dead_ends(arcs: RaggedArc) -> tuple[RaggedArc, torch.Tensor]:
