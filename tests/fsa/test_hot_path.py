@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import mlvae.fsa
-from mlvae.fsa import MlFsaCompiler, best_path, search
+from mlvae.fsa import MlFsaCompiler, best_columns, best_path, search, total_scores
 from tests.fsa.pretended_gpu import PRETENDED, pretended_gpu
 
 DETOURS = dict(states_per_unit=2, silence=True, deletions=True, insertions=True)
@@ -83,6 +83,21 @@ def test_a_search_on_a_gpu_waits_a_few_times(size, kind, compiled):
     most = MOST_WAITS + MORE_WAITS * (compiled == PRETENDED)
     assert 3 <= sum(gpu.waits.values()) <= most, gpu.waits
     assert found == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_columns_and_scores_of_best_paths_are_found_there(kind):
+    compiler, units, lengths, inputs = batch(5, 40, 4, kind)
+    graphs = compiler.compile(units)
+    emissions = compiler.emissions(num_frames=lengths, **inputs)
+    columns, scores = best_columns(graphs, emissions), total_scores(graphs, emissions, False)
+    with pretended_gpu() as gpu, torch.no_grad():
+        moved = {name: values.to(PRETENDED) for name, values in inputs.items()}
+        emissions = compiler.emissions(num_frames=lengths, **moved)
+        assert best_columns(graphs, emissions).equal(columns)
+        there = total_scores(graphs, emissions, log_semiring=False)
+        assert there.device == PRETENDED and gpu.wrong == []
+    assert torch.equal(there, scores)
 
 
 def test_the_pretended_gpu_knows_what_waits_and_what_fails():
