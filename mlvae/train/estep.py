@@ -373,8 +373,8 @@ class EStep:
                     answers = _decided(batch, emissions, wanted, decided)
                 if wanted.log_posteriors:
                     lengths = emissions.num_frames.tolist()
-                    for answer, row, length in zip(answers, found.units, lengths):
-                        answer.log_posteriors = row[:length].cpu()
+                    for answer, row, length in zip(answers, found.units.cpu(), lengths):
+                        answer.log_posteriors = row[:length]
                 yield from zip(emissions.names, answers)
 
     def _num_kept(self) -> int:

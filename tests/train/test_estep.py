@@ -19,7 +19,7 @@ from mlvae.data.dataset import UnitDataset
 from mlvae.fsa import MlFsaCompiler
 from mlvae.nn import MlVae
 from mlvae.train import Decoding, EStep
-from tests.train.tiny import CPU, TABLE, make_cut, tiny_model_config
+from tests.train.tiny import DEVICE, TABLE, make_cut, tiny_model_config
 
 NUM_UNITS = len(TABLE)
 BOUNDARY, CORRECTNESS = NUM_UNITS, NUM_UNITS + 1
@@ -54,13 +54,13 @@ def stand_in(log_prior: torch.Tensor | None = None, generator: bool = True) -> M
         ]
     uniform = torch.full((NUM_UNITS,), -math.log(NUM_UNITS))
     model.log_prior.copy_(uniform if log_prior is None else log_prior)
-    return model
+    return model.to(DEVICE)
 
 
 def run(cuts, model, decoding=None, max_frames=1000, units=None, silence=False):
     compiler = MlFsaCompiler(NUM_UNITS, topology="ml", silence=silence)
     estep = EStep(compiler, CutSet.from_cuts(cuts), GivenFeatures(TABLE), max_frames, units)
-    return estep.run(model, decoding or Decoding(), CPU)
+    return estep.run(model, decoding or Decoding(), DEVICE)
 
 
 def features_of(num_frames: int, units=None, starts=(), wrong=(), sure: float = 3.0) -> np.ndarray:
