@@ -48,6 +48,7 @@ from mlvae.made import file_digest
 from mlvae.stage import log, made_tree
 from mlvae.systems import KINDS, MADE_BY_SYSTEMS, Setup, TrainedSystem
 from mlvae.systems.align import Aligner
+from mlvae.systems.localize import BATCH_FRAMES
 from mlvae.tiers import units_of_words
 
 if TYPE_CHECKING:
@@ -558,6 +559,8 @@ def _load(
     for setting in KINDS[about["kind"]].files:
         if getattr(config.system(name).settings, setting):
             raise ValueError(f"{folder / CONFIG}: systems.{name}.{setting} leads out of the folder")
+    # Whatever aligners were trained with, of which memory needs less.
+    config.align.search_frames = min(config.align.search_frames, BATCH_FRAMES)
     table = UnitTable.load(folder / TOKENS)
     for symbol in table.symbols:
         check_unit(symbol)

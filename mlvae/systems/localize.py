@@ -67,6 +67,9 @@ from mlvae.train.settings import Decoding
 from mlvae.train.stretches import Answer, Wanted
 from mlvae.train.targets import items_of_spans
 
+#: Largest batch, in frames with padding: memory grows with it, or with one longer recording.
+BATCH_FRAMES = 4000
+
 
 def localize(
     model: MlVae,
@@ -76,7 +79,7 @@ def localize(
     device: torch.device,
     topology: str = "ml",
     boundary_aligner: Aligner | None = None,
-    max_frames: int = 2000,
+    max_frames: int = BATCH_FRAMES,
     passes: Passes | None = None,
     max_cells: int = MAX_CELLS,
     judge: Judge | None = None,
