@@ -64,7 +64,7 @@ def align(options: ModelOptions) -> int:
         for split, usable in cuts.items():
             if not len(usable):
                 raise ValueError(f"no usable cut in split {split}: look at stages 1 and 2")
-        dataset = UnitDataset(table)
+        dataset = UnitDataset(table, cache_mb=options.cache_mb)
         states = config.align.model.states_per_unit
         long_enough = cuts["train"].filter(
             lambda cut: cut.num_frames >= states * len(cut.supervisions[0].custom["units"])

@@ -53,7 +53,7 @@ def localize(options: ModelOptions) -> int:
         cuts = usable_cuts(cuts, table, report)
         if not len(cuts):
             raise ValueError("no aligned test cuts: look at stage 3")
-        dataset = UnitDataset(table, deltas=config.deltas)
+        dataset = UnitDataset(table, deltas=config.deltas, cache_mb=options.cache_mb)
         localizers: dict[str, tuple[Localizer, str]] = {}
         # Forced alignment is always there, and others may answer with its model.
         always = ["fa"] if "fa" in config.systems else []

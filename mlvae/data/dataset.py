@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -150,6 +151,48 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
+#: Features that a process keeps in memory by default, in MB (10^6 bytes): 17 hours of 40 numbers.
+CACHE_MB = 1000
+
+
+class FeatureCache:
+    """What was read last, up to so many bytes; what was not asked for the longest goes first.
+
+    Args:
+        most_bytes: of all tensors together; one that is larger is not kept, and with 0 none is.
+
+    Attributes:
+        num_bytes: of the tensors that are kept.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+        self.clear()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, key: tuple[str, str], make: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """The tensor of a key, which is made where it is not kept."""
+        if key in self._kept:
+            self._kept.move_to_end(key)
+            return self._kept[key]
+        tensor = make()
+        size = tensor.numel() * tensor.element_size()
+        if size <= self.most_bytes:
+            self._kept[key] = tensor
+            self.num_bytes += size
+            while self.num_bytes > self.most_bytes:
+                _, oldest = self._kept.popitem(last=False)
+                self.num_bytes -= oldest.numel() * oldest.element_size()
+        return tensor
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._kept: OrderedDict[tuple[str, str], torch.Tensor] = OrderedDict()
+        self.num_bytes = 0
+
+
 class UnitDataset(Dataset):
     """Batches in lhotse's manner: indexed by a CutSet, which a sampler gives.
 
@@ -166,13 +209,18 @@ class UnitDataset(Dataset):
     Args:
         table: ids of the canonical units.
         deltas: whether to append deltas and delta-deltas (three times as many dimensions).
-        cache: whether to keep the features of a cut in memory once they have been read.
+        cache_mb: most memory, in MB, that features take which were read and are kept for the next
+            time; 0: none are kept.
+
+    Attributes:
+        cache: has what is kept.
     """
 
-    def __init__(self, table: UnitTable, deltas: bool = False, cache: bool = True):
+    def __init__(self, table: UnitTable, deltas: bool = False, cache_mb: float = CACHE_MB):
         self.table = table
         self.deltas = deltas
-        self._cache: dict[str, torch.Tensor] | None = {} if cache else None
+        self.cache_mb = cache_mb
+        self.cache = FeatureCache(int(cache_mb * 1e6))
 
     def __getitem__(self, cuts: CutSet) -> dict[str, Any]:
         """One batch.
@@ -192,10 +240,17 @@ class UnitDataset(Dataset):
             "cut_ids": [cut.id for cut in cuts],
         }
 
+    def plain(self) -> UnitDataset:
+        """Features without deltas of the same cuts, which share the memory that may be taken."""
+        if type(self) is UnitDataset and not self.deltas:
+            return self
+        plain = UnitDataset(self.table, cache_mb=self.cache_mb)
+        plain.cache = self.cache
+        return plain
+
     def forget(self) -> None:
-        """Forget the features that were kept; ids of cuts may then come again."""
-        if self._cache is not None:
-            self._cache.clear()
+        """Forget all that is kept; ids of cuts may then come again with other audio."""
+        self.cache.clear()
 
     def features(self, cut: Cut) -> torch.Tensor:
         """Normalised features (num_frames, F) float32 of one cut.
@@ -203,15 +258,13 @@ class UnitDataset(Dataset):
         Raises:
             ValueError: as `load_features`.
         """
-        if self._cache is not None and cut.id in self._cache:
-            return self._cache[cut.id]
+        kind = "deltas" if self.deltas else "plain"
+        return self.cache.get((kind, cut.id), lambda: self._read(cut))
+
+    def _read(self, cut: Cut) -> torch.Tensor:
         features = torch.from_numpy(load_features(cut)).to(torch.float32)
         features = features - features.mean(dim=0)
-        if self.deltas:
-            features = append_deltas(features)
-        if self._cache is not None:
-            self._cache[cut.id] = features
-        return features
+        return append_deltas(features) if self.deltas else features
 
 
 def append_deltas(features: torch.Tensor) -> torch.Tensor:

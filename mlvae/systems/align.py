@@ -333,14 +333,14 @@ class Aligner:
         """Read what :meth:`save` wrote; ValueError names a file that does not fit."""
         load_model(path, self.model)
 
-    def unit_model(self, table: UnitTable) -> UnitModel:
-        """Its acoustic model by units, which reads features without deltas."""
+    def unit_model(self, dataset: UnitDataset) -> UnitModel:
+        """Its acoustic model by units; ``dataset`` gives features without deltas."""
         network, states = self.model.eval(), self.config.model.states_per_unit
 
         def log_probs(features: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
             return network(features)
 
-        return UnitModel(log_probs, UnitDataset(table), self.device, states, self._kept)
+        return UnitModel(log_probs, dataset, self.device, states, self._kept)
 
     @contextlib.contextmanager
     def keeping(self) -> Iterator[None]:
@@ -575,7 +575,7 @@ def new_aligner(setup: Setup, cuts: CutSet) -> Aligner:
         cuts: some cuts with features; their dimension counts.
     """
     config = setup.config
-    num_features = UnitDataset(setup.table).features(cuts[0]).shape[1]
+    num_features = setup.dataset.plain().features(cuts[0]).shape[1]
     return Aligner(num_features, len(setup.table), config.silence, config.align, setup.device)
 
 

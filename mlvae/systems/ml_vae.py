@@ -9,7 +9,6 @@ from typing import Literal
 from lhotse import CutSet
 
 from mlvae.bounds import Settings
-from mlvae.data.dataset import UnitDataset
 from mlvae.device import num_parameters, seed_everything
 from mlvae.made import file_digest, remove_made
 from mlvae.nn import MlVae, MlVaeConfig
@@ -238,12 +237,11 @@ def train_boundary_aligner(
             f"no training cut has {states} frames for each unit that was perceived in it: there is "
             "nothing to train the boundary aligner on"
         )
-    plain = UnitDataset(dataset.table)
     aligner = new_aligner(setup, cuts)
     init = None if setup.init is None else setup.init / "boundaries.safetensors"
     if init is not None and not init.is_file():
         init = None
-    training = aligner.train(long_enough, plain, setup.seed, checkpoint, init)
+    training = aligner.train(long_enough, dataset.plain(), setup.seed, checkpoint, init)
     return {
         "aligner": aligner,
         "num_params": training["num_params"],
