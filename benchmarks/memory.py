@@ -8,7 +8,7 @@ The cuts of a corpus that stage 2 has left are repeated under other ids until th
 hours of training cuts, and as many of test cuts; validation cuts are as they are. Features are not
 copied: each repetition reads the same ones from the same file. Then each stage is run as run.sh
 does, in a process of its own. Stage 3 trains one round and aligns everything; stage 4 trains
---iterations iterations; stage 5 localises the test cuts.
+--iterations iterations; stage 5 localises the test cuts, with this system alone.
 
 * Seconds are those that the process computes (of all threads together), as what else the machine
   does would be another share of each amount.
@@ -29,12 +29,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # runs without being installed
 
-import yaml
 from jsonargparse import ArgumentParser
 from jsonargparse.typing import NonNegativeInt, PositiveFloat, PositiveInt
 from lhotse import MonoCut
 from tabulate import tabulate
 
+from mlvae.config import load_config, write_config
 from mlvae.data.dataset import CACHE_MB, load_cuts
 from mlvae.data.manifests import SPLITS, write_manifest
 from mlvae.environment import machine_line
@@ -158,22 +158,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def run() -> int:
         costs: dict[int, list[Cost]] = {number: [] for number in STAGES}
-        settings = {
-            "base": str(args.config.resolve()),
-            "align": {"rounds": 1, "epochs_per_round": 1},
-            "systems": {SYSTEM: {"train": {"iterations": args.iterations}}},
-        }
+        config = load_config(args.config, [SYSTEM])
+        config.align.rounds = config.align.epochs_per_round = 1
+        config.system(SYSTEM).settings.train.iterations = args.iterations
         for hours in args.hours:
             with tempfile.TemporaryDirectory() as folder:
                 work = Path(folder)
                 make_corpus(args.data_dir, hours, work / "data")
-                config = work / "config.yaml"
-                config.write_text(yaml.safe_dump(settings), encoding="utf-8")
+                write_config(work / "config.yaml", config, SYSTEM)
                 for number, name in STAGES.items():
                     options = {
                         "data-dir": work / "data",
                         "exp-dir": work / "exp",
-                        "config": config,
+                        "config": work / "config.yaml",
                         "device": "cpu",
                         "seed": args.seed,
                         "cache-mb": args.cache_mb,

@@ -6,15 +6,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from lhotse import CutSet
 from options import ModelOptions, parse_model_options
 
 from mlvae.config import load_config
-from mlvae.data.dataset import UnitDataset, load_cuts, usable_cuts
-from mlvae.data.manifests import write_manifest
+from mlvae.data.dataset import StoredCuts, UnitDataset
 from mlvae.data.units import UnitTable
 from mlvae.device import denormals_flushed, select_device
 from mlvae.made import Record
 from mlvae.plausibility import FlaggedUnits, count_flagged, training_warnings
+from mlvae.portions import answer_in_portions
 from mlvae.program import start_program
 from mlvae.report.textgrid import textgrid_paths, write_textgrids
 from mlvae.stage import StageReport, in_one_line, log, stage_folder
@@ -49,10 +50,10 @@ def localize(options: ModelOptions) -> int:
         config = load_config(options.config, options.systems)
         device = select_device(options.device)
         table = UnitTable.load(options.data_dir / "units" / "tokens.txt")
-        cuts = load_cuts(options.exp_dir / "fa" / "cuts_test.jsonl.gz")
-        cuts = usable_cuts(cuts, table, report)
+        cuts = StoredCuts(options.exp_dir / "fa" / "cuts_test.jsonl.gz", table, report)
         if not len(cuts):
             raise ValueError("no aligned test cuts: look at stage 3")
+        first = CutSet.from_cuts([next(iter(cuts))])
         dataset = UnitDataset(table, deltas=config.deltas, cache_mb=options.cache_mb)
         localizers: dict[str, tuple[Localizer, str]] = {}
         # Forced alignment is always there, and others may answer with its model.
@@ -64,7 +65,7 @@ def localize(options: ModelOptions) -> int:
                 raise ValueError(f"{name} is not trained to its end: run {stage}")
             setup = Setup(name, config, dataset, device, options.seed, folder)
             digest = models_digest(folder)
-            for answer, way in load_localizers(setup, cuts).items():
+            for answer, way in load_localizers(setup, first).items():
                 localizers[answer] = way, digest
         for name in localizers:  # before the work
             record, folder = Record.begin(options.exp_dir), options.exp_dir / name
@@ -81,13 +82,14 @@ def localize(options: ModelOptions) -> int:
                 chosen[name] = training_warnings(folder)
             settings = {"system": name, "models": digest, "config": text}
             keeper = keep_passes(folder / CHECKPOINT, settings, 0, [cuts])
-            localized, too_short = localizer(cuts, passes=keeper.state.passes)
-            for cut_id in too_short:
+            path = folder / "cuts_test.jsonl.gz"
+            answered = answer_in_portions(path, cuts, keeper, localizer)
+            answered.write()
+            for cut_id in answered.without:
                 short.setdefault(cut_id, []).append(name)
-            write_manifest(folder / "cuts_test.jsonl.gz", localized)
+            localized = CutSet.from_jsonl_lazy(path)
             unwritten.update(write_textgrids(localized, folder / "textgrids", TIERS))
             flagged[name] = count_flagged(localized)
-            keeper.remove()
     except (ValueError, OSError) as error:
         if report.skipped:
             report.finish()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,7 +39,12 @@ class FeaturesError(ValueError):
 
 
 def load_cuts(path: Path) -> CutSet:
-    """Read a manifest of cuts into memory. Whatever reads cuts reads them with this.
+    """Read a manifest of cuts into memory; raises what :func:`read_cuts` does."""
+    return CutSet.from_cuts(read_cuts(path))
+
+
+def read_cuts(path: Path) -> Iterator[Cut]:
+    """Read a manifest of cuts one by one. Whatever reads cuts reads them with this.
 
     Raises:
         ValueError: there is no such file (names the stage to run), it is damaged, a line is no cut,
@@ -49,7 +54,6 @@ def load_cuts(path: Path) -> CutSet:
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"no manifest {path}: run the stage before this one")
-    cuts: list[Cut] = []
     lines: dict[str, int] = {}
     for number, content in manifest_lines(path):
         place = place_of(path, number)
@@ -61,8 +65,7 @@ def load_cuts(path: Path) -> CutSet:
         if cut.id in lines:
             raise ValueError(f"{place}: the cut of line {lines[cut.id]} has the id {cut.id!r}, too")
         lines[cut.id] = number
-        cuts.append(cut)
-    return CutSet.from_cuts(cuts)
+        yield cut
 
 
 def cut_of_line(content: dict[str, Any], place: str, allow_commands: bool = False) -> Cut:
@@ -90,12 +93,44 @@ def cut_of_line(content: dict[str, Any], place: str, allow_commands: bool = Fals
         raise ValueError(f"{place}: {name}: not a cut of lhotse: {reason}") from error
 
 
-def usable_cuts(cuts: CutSet, table: UnitTable, report: StageReport) -> CutSet:
+class StoredCuts:
+    """Cuts that a model can read, read anew from a manifest whenever one goes through them.
+
+    Nothing but their ids is held.
+
+    Args:
+        path: of the manifest.
+        table: ids of the canonical units.
+        report: see :func:`usable`.
+
+    Attributes:
+        ids: in their order.
+
+    Raises:
+        ValueError: as :func:`read_cuts`.
+    """
+
+    def __init__(self, path: Path, table: UnitTable, report: StageReport) -> None:
+        self.path = Path(path)
+        self.ids = dict.fromkeys(cut.id for cut in usable(read_cuts(path), table, report))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[Cut]:
+        return (cut for cut in read_cuts(self.path) if cut.id in self.ids)
+
+
+def usable_cuts(cuts: Iterable[Cut], table: UnitTable, report: StageReport) -> CutSet:
+    """What :func:`usable` gives, in memory."""
+    return CutSet.from_cuts(usable(cuts, table, report))
+
+
+def usable(cuts: Iterable[Cut], table: UnitTable, report: StageReport) -> Iterator[Cut]:
     """The cuts that a model can read: with sound features, and canonical units of the table.
 
     The others are reported as skipped with a reason; those that stay are not counted yet.
     """
-    kept = []
     for cut in cuts:
         try:
             units = table.ids(canonical_units(cut), cut.id)
@@ -107,8 +142,7 @@ def usable_cuts(cuts: CutSet, table: UnitTable, report: StageReport) -> CutSet:
         except ValueError as error:
             report.skip(cut.id, str(error))
         else:
-            kept.append(cut)
-    return CutSet.from_cuts(kept)
+            yield cut
 
 
 def load_features(cut: Cut) -> np.ndarray:

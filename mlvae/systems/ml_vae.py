@@ -14,7 +14,7 @@ from mlvae.made import file_digest, remove_made
 from mlvae.nn import MlVae, MlVaeConfig
 from mlvae.plausibility import edge_warnings
 from mlvae.stage import log
-from mlvae.systems.align import Aligner, load_aligner, new_aligner
+from mlvae.systems.align import Aligner, drawn, load_aligner, new_aligner
 from mlvae.systems.base import Setup
 from mlvae.systems.judge import (
     JUDGE,
@@ -212,6 +212,8 @@ def train_boundary_aligner(
         ValueError: in no cut was anything perceived that is long enough.
     """
     config, dataset, device = setup.config, setup.dataset, setup.device
+    chosen = drawn({cut.id: cut.num_frames for cut in cuts}, setup.seed)
+    cuts = CutSet.from_cuts(cut for cut in cuts if cut.id in chosen)
     search = EStep(
         search_compiler(system.model, system.topology, system.decoding),
         cuts,

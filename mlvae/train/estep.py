@@ -23,7 +23,6 @@ from mlvae.fsa import (
     MAX_CELLS,
     Emissions,
     MlFsaCompiler,
-    UnitSpan,
     best_path,
     plan_batches,
     restrict,
@@ -35,6 +34,7 @@ from mlvae.nn.model import Posteriors
 from mlvae.tiers import has_tier
 from mlvae.train import distributed
 from mlvae.train.loop import Gathered, Passes
+from mlvae.train.packed import PackedSpans
 from mlvae.train.pronunciations import cut_pronunciations, graph_units
 from mlvae.train.settings import Decoding
 from mlvae.train.stretches import (
@@ -97,12 +97,12 @@ class EStepResult:
     """Hard assignments of a set of cuts.
 
     Attributes:
-        spans: spans of each cut by id; cuts with fewer frames than units are left out.
+        spans: of each cut by id; cuts with fewer frames than units are left out.
         score: mean log score of the best path a frame.
         flag_rate: fraction of units that are called mispronounced.
     """
 
-    spans: dict[str, list[UnitSpan]]
+    spans: PackedSpans
     score: float
     flag_rate: float
 
@@ -111,14 +111,15 @@ class FoundPaths(Gathered):
     """Best paths that a search has found, by the id of the cut."""
 
     def __init__(self) -> None:
-        super().__init__({})
+        super().__init__(PackedSpans())
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """All that a checkpoint needs."""
+        return self.value.tensors()
 
     def restore(self, tensors: dict[str, torch.Tensor]) -> None:
         """Take over what a checkpoint has."""
-        super().restore(tensors)
-        self.value = {
-            name: [UnitSpan(*span) for span in spans] for name, spans in self.value.items()
-        }
+        self.value = PackedSpans.from_tensors(tensors)
 
 
 def search_compiler(model: MlVae, topology: str, decoding: Decoding | None = None) -> MlFsaCompiler:
@@ -315,15 +316,20 @@ class EStep:
         batches = self.left(passes or Passes(), found, description)
         for name, answer in self.answers(model, decoding, device, Wanted(), batches):
             found.value[name] = answer.spans
-        paths: list[dict[str, list[UnitSpan]]] = [{} for _ in self.cuts]
+        names: list[list[str]] = [[] for _ in self.cuts]
         for batch in self.batches:
-            paths[batch.number].update((cut.id, found.value[cut.id]) for cut in batch.cuts)
+            names[batch.number] += [cut.id for cut in batch.cuts]
+        paths = [found.value.some(own) for own in names]
         if self.shared:
             paths = distributed.merge_shards(distributed.gather(paths))
-        spans: dict[str, list[UnitSpan]] = {}
+        spans = PackedSpans()
+        for batch in paths:
+            spans.update(batch)
         total, num_frames, num_units, num_flagged = 0.0, 0, 0, 0
-        for name, found in (item for batch in paths for item in batch.items() if item[1]):
-            spans[name] = found
+        for name, found in list(spans.items()):
+            if not found:
+                del spans[name]
+                continue
             total += sum(span.score for span in found)
             num_frames += found[-1].end
             num_units += sum(span.kind == "unit" for span in found)
