@@ -76,9 +76,15 @@ def answer_in_portions(
     """
     progress, passes = keeper.state.progress, keeper.state.passes
     done, without = progress.get("portions", 0), progress.get("without", [])
+
+    def part(number: int) -> Path:
+        return path.with_name(f"{path.name.split('.')[0]}.{number}.jsonl.gz")
+
+    if not all(part(number).is_file() for number in range(done)):
+        done, without = 0, []  # somebody has removed one
     parts: list[Path] = []
     for some in portions(cuts, lambda cut: cut.duration, _speaker, PORTION):
-        parts.append(path.with_name(f"{path.name.split('.')[0]}.{len(parts)}.jsonl.gz"))
+        parts.append(part(len(parts)))
         if len(parts) <= done:
             continue
         found, short = answer(CutSet.from_cuts(some), passes)

@@ -10,7 +10,9 @@ from tests.answering import Answering
 from tests.recipes.conftest import scripts_find_each_other  # noqa: F401
 
 
-def test_a_killed_stage_goes_on_behind_its_last_portion(tmp_path, monkeypatch):
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_killed_stage_goes_on_behind_its_last_portion(tmp_path, monkeypatch, lost):
+    """Unless a part is lost: then it begins again."""
     names = [f"test{number}" for number in range(5)]
     for name in ("whole", "parts"):
         (tmp_path / name).mkdir()
@@ -29,7 +31,9 @@ def test_a_killed_stage_goes_on_behind_its_last_portion(tmp_path, monkeypatch):
     parts = sorted(path.name for path in folder.glob("cuts_test.*"))
     assert parts == ["cuts_test.0.jsonl.gz", "cuts_test.1.jsonl.gz"]
     assert not list(folder.rglob("*.TextGrid"))
-    assert stage() == 0 and stage.asked == 4
+    if lost:
+        (folder / parts[0]).unlink()
+    assert stage() == 0 and stage.asked == (6 if lost else 4)
     answers = [load_cuts(own.exp / "quick" / "cuts_test.jsonl.gz") for own in (whole, stage)]
     assert [cut.drop_features() for cut in answers[0]] == [
         cut.drop_features() for cut in answers[1]
