@@ -13,11 +13,19 @@ does, in a process of its own. Stage 3 trains one round and aligns everything; s
 * Seconds are those that the process computes (of all threads together), as what else the machine
   does would be another share of each amount.
 * Memory is the largest resident size of the process, with Python and its libraries.
-* The last rows are what follows for 100 hours, if both go on as between the last two amounts.
+* The last row is what follows for 100 hours, if both go on as between the last two amounts.
+
+What stage 4 holds all the time of so many hours can be measured without training for as long:
+
+    python benchmarks/memory.py --data-dir data/fsdd --exp-dir exp/audiomnist/fsdd/small --held 100
+
+takes the training cuts of an experiment after stage 3, repeats them, and makes the trainer of stage
+4, with spans as an E-step finds them. A search of a batch comes on top of it, whatever the amount.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
@@ -26,20 +34,27 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Optional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # runs without being installed
 
-from jsonargparse import ArgumentParser
+import torch
+from jsonargparse import ArgumentParser, Namespace
 from jsonargparse.typing import NonNegativeInt, PositiveFloat, PositiveInt
 from lhotse import MonoCut
 from tabulate import tabulate
 
 from mlvae.config import load_config, write_config
-from mlvae.data.dataset import CACHE_MB, load_cuts
+from mlvae.data.dataset import CACHE_MB, UnitDataset, load_cuts, usable_cuts
 from mlvae.data.manifests import SPLITS, write_manifest
+from mlvae.data.units import UnitTable
 from mlvae.environment import machine_line
 from mlvae.program import start_program
-from mlvae.stage import in_one_line, log
+from mlvae.stage import StageReport, in_one_line, log
+from mlvae.systems import Setup
+from mlvae.systems.ml_vae import new_model
+from mlvae.train import Trainer
+from mlvae.train.packed import PackedSpans
 
 ROOT = Path(__file__).resolve().parents[1]
 SYSTEM = "ml-vae-sub"
@@ -140,6 +155,50 @@ def _both(cost: Cost) -> tuple[float, float]:
     return cost.seconds, cost.megabytes
 
 
+def resident() -> float:
+    """Memory of this process now, in MB."""
+    gc.collect()
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return int(status.split("VmRSS:")[1].split()[0]) * 1024 / 1e6
+
+
+def held(args: Namespace) -> list[tuple[str, float]]:
+    """What stage 4 holds of ``args.held`` hours: names, and MB up to there."""
+    cpu, config = torch.device("cpu"), load_config(args.config, [SYSTEM])
+    rows = [("Python and libraries", resident())]
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        base = list(load_cuts(args.exp_dir / "fa" / "cuts_train.jsonl.gz"))
+        write_manifest(work / "train.jsonl.gz", repeated(base, args.held))
+        del base
+        table = UnitTable.load(args.data_dir / "units" / "tokens.txt")
+        report = StageReport("held", work)
+        train = usable_cuts(load_cuts(work / "train.jsonl.gz"), table, report)
+        valid = load_cuts(args.exp_dir / "fa" / "cuts_valid.jsonl.gz")
+        rows.append((f"{len(train):,} cuts", resident()))
+        dataset = UnitDataset(table, config.deltas, args.cache_mb)
+        setup = Setup(SYSTEM, config, dataset, cpu, args.seed, work)
+        trainer = Trainer(
+            new_model(setup, train),
+            train,
+            valid,
+            dataset,
+            table,
+            setup.settings.train,
+            work,
+            cpu,
+            args.seed,
+        )
+        rows.append(("features, graphs and the spans of the alignment", resident()))
+        aligned = trainer.algorithm.aligned
+        found = PackedSpans(), PackedSpans()
+        for spans in found:
+            for name in aligned:
+                spans[name] = aligned[name]
+        rows.append((f"the spans of {len(found)} E-steps", resident()))
+    return rows
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark; returns its exit status."""
     parser = ArgumentParser(prog="memory.py", description=__doc__.splitlines()[0])
@@ -150,6 +209,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         default=ROOT / "recipes" / "audiomnist" / "conf" / "small.yaml",
         help="YAML file of the recipe",
     )
+    parser.add_argument("--exp-dir", type=Optional[Path], help="experiment, for --held")
+    parser.add_argument("--held", type=Optional[PositiveFloat], help="hours, for stage 4 alone")
     parser.add_argument("--hours", type=list[PositiveFloat], default=[1.0, 3.0, 10.0])
     parser.add_argument("--iterations", type=PositiveInt, default=1, help="of stage 4")
     parser.add_argument("--cache-mb", type=NonNegativeInt, default=CACHE_MB, help="as of run.sh")
@@ -157,6 +218,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
 
     def run() -> int:
+        if args.held:
+            rows = [(name, f"{megabytes:,.0f}") for name, megabytes in held(args)]
+            print(tabulate(rows, ["up to", "MB"], tablefmt="github", disable_numparse=True))
+            print(machine_line())
+            return 0
         costs: dict[int, list[Cost]] = {number: [] for number in STAGES}
         config = load_config(args.config, [SYSTEM])
         config.align.rounds = config.align.epochs_per_round = 1

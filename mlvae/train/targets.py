@@ -198,9 +198,8 @@ def items_of_spans(
 
 def feature_std(cuts: CutSet, dataset: UnitDataset) -> torch.Tensor:
     """Standard deviation of each feature dimension, float32 (F,); cut means are zero already."""
-    features = [dataset.features(cut) for cut in cuts]
-    power = sum(frames.double().pow(2).sum(0) for frames in features)
-    return (power / sum(len(frames) for frames in features)).sqrt().float()
+    power = sum(dataset.features(cut).double().pow(2).sum(0) for cut in cuts)
+    return (power / sum(cut.num_frames for cut in cuts)).sqrt().float()
 
 
 def log_prior(
