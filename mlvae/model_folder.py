@@ -765,7 +765,10 @@ class Localized:
 
 
 def portions(
-    items: Iterable[Item], seconds: Callable[[Item], float], speaker: Callable[[Item], str | None]
+    items: Iterable[Item],
+    seconds: Callable[[Item], float],
+    speaker: Callable[[Item], str | None],
+    most: tuple[int, float] = (PORTION_UTTERANCES, PORTION_SECONDS),
 ) -> Iterator[list[Item]]:
     """What is worked on together, of bounded length, always the same of the same utterances.
 
@@ -776,11 +779,12 @@ def portions(
         items: utterances in their order.
         seconds: of one of them.
         speaker: of one of them; None: nobody is named.
+        most: utterances and seconds of a portion.
     """
     portion: list[Item] = []
     total = 0.0
     for item in items:
-        full = max(len(portion) / PORTION_UTTERANCES, total / PORTION_SECONDS)
+        full = max(len(portion) / most[0], total / most[1])
         if full >= 1 or (full >= 0.5 and speaker(item) != speaker(portion[-1])):
             yield portion
             portion, total = [], 0.0

@@ -173,9 +173,17 @@ def write_manifest(path: Path, items: Iterable[Cut | SupervisionSegment]) -> Non
     """
     lines = (json.dumps(content_of(item), ensure_ascii=False) for item in items)
     # Bytes of a file name that are no UTF-8 become escapes, which JSON has as well.
-    content = "".join(f"{line}\n" for line in lines).encode("utf-8", errors="backslashreplace")
-    with atomic_path(Path(path)) as temporary:
-        temporary.write_bytes(gzip.compress(content, mtime=0))
+    write_lines(path, (f"{line}\n".encode("utf-8", errors="backslashreplace") for line in lines))
+
+
+def write_lines(path: Path, lines: Iterable[bytes]) -> None:
+    """Write lines as they come, compressed, without a time or a name; atomically."""
+    with (
+        atomic_path(Path(path)) as temporary,
+        temporary.open("wb") as file,
+        gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed,
+    ):
+        packed.writelines(lines)
 
 
 def content_of(item: Cut | SupervisionSegment) -> dict[str, Any]:

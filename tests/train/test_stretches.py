@@ -68,7 +68,7 @@ def search(cut, model, topology, decoding, max_cells) -> tuple[Answer, bool]:
     wanted = Wanted(posteriors=True, words=topology == "ml")
     ((name, answer),) = estep.answers(model, decoding, DEVICE, wanted)
     assert name == cut.id
-    return answer, estep.batches[0].graphs is None
+    return answer, not estep.batches[0].whole
 
 
 def without_score(spans) -> list[UnitSpan]:
