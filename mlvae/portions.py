@@ -11,7 +11,7 @@ from lhotse import CutSet
 from lhotse.cut import Cut
 
 from mlvae.data.manifests import write_lines, write_manifest
-from mlvae.made import remove_made
+from mlvae.made import Record
 from mlvae.model_folder import portions
 from mlvae.train.loop import Keeper, Passes
 
@@ -25,13 +25,13 @@ class Answered:
 
     Attributes:
         path: of the manifest that they are for.
-        parts: manifests of the portions, in their order.
+        num_parts: how many portions there are.
         without: ids of the cuts without an answer.
         keeper: knows that the parts are whole.
     """
 
     path: Path
-    parts: list[Path]
+    num_parts: int
     without: list[str]
     keeper: Keeper
 
@@ -44,12 +44,11 @@ class Answered:
         """
         write_lines(self.path, self._lines())
         self.keeper.remove()
-        for part in self.parts:
-            remove_made(part)
+        remove_parts(self.path)
 
     def _lines(self) -> Iterator[bytes]:
-        for part in self.parts:
-            with gzip.open(part, "rb") as lines:
+        for number in range(self.num_parts):
+            with gzip.open(_part(self.path, number), "rb") as lines:
                 yield from lines
 
 
@@ -77,23 +76,38 @@ def answer_in_portions(
     progress, passes = keeper.state.progress, keeper.state.passes
     done, without = progress.get("portions", 0), progress.get("without", [])
 
-    def part(number: int) -> Path:
-        return path.with_name(f"{path.name.split('.')[0]}.{number}.jsonl.gz")
-
-    if not all(part(number).is_file() for number in range(done)):
-        done, without = 0, []  # somebody has removed one
-    parts: list[Path] = []
+    if not all(map(_record(path).is_ours, (_part(path, number) for number in range(done)))):
+        done, without = 0, []  # somebody has removed one, or changed it
+        progress.update(portions=done, without=without)
+        passes.clear()  # they are of the portion that was under way
+    count = 0
     for some in portions(cuts, lambda cut: cut.duration, _speaker, PORTION):
-        parts.append(part(len(parts)))
-        if len(parts) <= done:
+        count += 1
+        if count <= done:
             continue
         found, short = answer(CutSet.from_cuts(some), passes)
-        write_manifest(parts[-1], found)
+        write_manifest(_part(path, count - 1), found)
         without += short
-        progress.update(portions=len(parts), without=without)
+        progress.update(portions=count, without=without)
         passes.clear()
         keeper.save()
-    return Answered(path, parts, without, keeper)
+    return Answered(path, count, without, keeper)
+
+
+def remove_parts(path: Path) -> None:
+    """Remove all parts of a manifest that were made here, also those of an earlier, killed run."""
+    record = _record(path)
+    for part in path.parent.glob(f"{path.name.split('.')[0]}.*.jsonl.gz"):
+        if part.name.split(".")[1].isdecimal() and record.is_ours(part):
+            record.remove(part)
+
+
+def _record(path: Path) -> Record:
+    return Record.above(path) or Record(path.parent)
+
+
+def _part(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.name.split('.')[0]}.{number}.jsonl.gz")
 
 
 def _speaker(cut: Cut) -> str | None:
