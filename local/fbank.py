@@ -13,7 +13,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from mlvae.data.features import compute_fbank, written_files
 from mlvae.program import start_program
-from mlvae.shard import SHARD_HELP, Shard
+from mlvae.shard import SHARD_HELP, Shard, found_shards, remove_shards
 from mlvae.stage import StageReport, in_one_line, log, stage_folder
 
 
@@ -64,9 +64,11 @@ def fbank(args: Namespace) -> int:
                 report.finish()
             raise
         if args.shard is not None:
-            report.finish()
             return 0 if report.num_done or not report.skipped else 1
-        return finish(report, counts)
+        status = finish(report, counts)
+        if not status:  # they are not needed any more
+            remove_shards(found_shards(home).values())
+        return status
 
 
 def finish(report: StageReport, counts: dict[str, int]) -> int:

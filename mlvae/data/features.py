@@ -13,11 +13,10 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import lilcom
 import numpy as np
@@ -51,7 +50,7 @@ from mlvae.data.manifests import (
     write_manifest,
 )
 from mlvae.made import file_digest, remove_made
-from mlvae.shard import Shard, found_shards, not_done, remove_shards
+from mlvae.shard import Shard, found_shards, not_done
 from mlvae.stage import SKIPPED, StageReport, atomic_path, log, progress
 
 #: Of a shard: what it was made of; it is written last.
@@ -145,7 +144,7 @@ def compute_fbank(
         allow_shared: whether splits may share recordings. Test may where ``corpus.json`` says that
             it is everything (``"test": "all"``).
         shard: the part to compute, of cuts by their ids, which goes to the shard's own folder;
-            None: all, or what shards have left is joined, to the same files.
+            None: all, or what shards have left is joined, to the same files. Shards stay.
 
     Returns:
         Number of cuts with features, by split.
@@ -173,7 +172,7 @@ def compute_fbank(
     }
     shards = {} if shard else found_shards(data_dir)
     if shards:
-        _check_shards(data_dir, shards, run, itertools.chain(*cuts.values()))
+        shards = _due_shards(data_dir, shards, run, itertools.chain(*cuts.values()))
     home = data_dir
     if shard is not None:
         home = shard.folder(data_dir)
@@ -222,8 +221,8 @@ def compute_fbank(
         write_manifest(manifests[split], made[split])
         reports[split].done(len(made[split]))
     if shard is not None:
+        report.finish()  # it has reasons that are joined, too
         write_json(home / RUN, run)
-    remove_shards(shards.values())
     return {split: len(own) for split, own in made.items()}
 
 
@@ -318,22 +317,21 @@ def _with_features_digest(cut: MonoCut) -> MonoCut:
     return replace(cut, custom={**cut.custom, "features_digest": digest})
 
 
-def _check_shards(
+def _due_shards(
     data_dir: Path, shards: Mapping[Shard, Path], run: dict[str, Any], cuts: Iterable[MonoCut]
-) -> None:
-    """ValueError unless all shards that some cuts belong to have computed them in the same run."""
+) -> dict[Shard, Path]:
+    """The shards that some cuts belong to; ValueError unless all are done, in the same run."""
     (count,) = {shard.count for shard in shards}
-    due = {Shard.of_id(cut.id, count) for cut in cuts}
-    left = {shard for shard in due if not (shard.folder(data_dir) / RUN).is_file()}
-    if left:
+    due = sorted({Shard.of_id(cut.id, count) for cut in cuts})
+    if left := [one for one in due if one not in shards or not (shards[one] / RUN).is_file()]:
         raise not_done(data_dir, left)
-    for shard in sorted(due):
-        path = shard.folder(data_dir) / RUN
-        if json.loads(path.read_text(encoding="utf-8")) != run:
+    for shard in due:
+        if read_json(shards[shard] / RUN) != run:
             raise ValueError(
-                f"{path.parent}: of other manifests or options: run it again with --shard {shard}, "
-                "or delete the folder"
+                f"{shards[shard]}: of other manifests or options: run it again with --shard "
+                f"{shard}, or delete the folder"
             )
+    return {shard: shards[shard] for shard in due}
 
 
 def _join(
@@ -348,25 +346,25 @@ def _join(
     reasons: dict[tuple[str, str], str] = {}
     for home in shards.values():
         name = feats_path.name.replace("feats_", "cuts_").replace(".lca", ".jsonl.gz")
-        if (home / "fbank" / name).is_file():
-            found.update((cut.id, cut) for cut in load_cuts(home / "fbank" / name))
+        found.update((cut.id, cut) for cut in load_cuts(home / "fbank" / name))
         for _, line in manifest_lines(home / SKIPPED):
             reasons[line["id"], line.get("source", "")] = line["reason"]
     made = []
-    with path.open("wb") as file, contextlib.ExitStack() as stack:
-        opened: dict[str, BinaryIO] = {}
+    with path.open("wb") as file:
         for cut in cuts:
             if cut.id not in found:
                 place = source_name(cut)
                 report.skip(cut.id, reasons.get((cut.id, place), "no features"), place=place)
                 continue
             stored = found[cut.id].features
-            if stored.storage_path not in opened:
-                opened[stored.storage_path] = stack.enter_context(open(stored.storage_path, "rb"))
             offset, *sizes = map(int, stored.storage_key.split(","))
-            opened[stored.storage_path].seek(offset)
             key = ",".join(map(str, (file.tell(), *sizes)))
-            file.write(opened[stored.storage_path].read(sum(sizes)))
+            with open(stored.storage_path, "rb") as part:
+                part.seek(offset)
+                content = part.read(sum(sizes))
+            if len(content) < sum(sizes):
+                raise ValueError(f"{stored.storage_path} ends before the features of {cut.id} do")
+            file.write(content)
             stored = replace(stored, storage_path=str(path), storage_key=key)
             made.append(replace(found[cut.id], features=stored, recording=cut.recording))
     return made

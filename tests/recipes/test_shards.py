@@ -18,7 +18,7 @@ from mlvae.data.features import written_files
 from mlvae.data.manifests import write_manifest
 from mlvae.lock import folder_lock
 from mlvae.made import Record, atomic_path
-from mlvae.stage import SKIPPED
+from mlvae.stage import SKIPPED, StageReport
 from mlvae.tiers import tier
 from tests.answering import make_cut
 from tests.data.conftest import load_script
@@ -95,7 +95,9 @@ def test_answers_of_shards_are_those_of_one_process(finished, localized, capsys)
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_features_of_shards_are_the_bytes_of_one_process(count, prepared, tones, capsys):
+def test_features_of_shards_are_the_bytes_of_one_process(
+    count, prepared, tones, monkeypatch, capsys
+):
     lines = gzip.decompress((manifest := prepared.data / MANIFEST).read_bytes()).splitlines()
     broken = json.loads(lines[0])
     broken["id"], broken["supervisions"] = "broken", []
@@ -117,6 +119,22 @@ def test_features_of_shards_are_the_bytes_of_one_process(count, prepared, tones,
     assert counts(said + capsys.readouterr().out) == counted
     for path in written_files(prepared.data):
         path.unlink()
+    folder = prepared.data / "shards" / f"2-of-{count}"
+    for part, said in (
+        (SKIPPED, "is damaged or cannot be read"),
+        ("fbank/feats_train.lca", "ends"),
+    ):
+        content = (folder / part).read_bytes()
+        (folder / part).unlink()
+        if part != SKIPPED:
+            (folder / part).write_bytes(content[:-1])
+        assert prepared.stage(1) == 1
+        assert f"{folder / part} {said}" in capsys.readouterr().err
+        (folder / part).write_bytes(content)
+    with monkeypatch.context() as patch:
+        patch.setattr(StageReport, "finish", lambda self: 1 / 0)
+        with pytest.raises(ZeroDivisionError):  # as a kill does
+            prepared.stage(1)
     assert prepared.stage(1) == 0
     assert counts(capsys.readouterr().out) == counted
     assert {path: path.read_bytes() for path in names} == whole
