@@ -178,8 +178,8 @@ def _localize_shard(model: Path, ready: Model, found: Found, folder: Path, optio
 def _shards(model: Path, found: Found, folder: Path, options: Options) -> dict[Shard, Path]:
     """The shards that have done something of a run, with their folders."""
     shards = found_shards(folder)
+    identity = _identity(model, found, replace(options, shard=next(iter(shards), None)))
     for shard, home in shards.items():
-        identity = _identity(model, found, replace(options, shard=shard))
         if not _is_run(home / PARTS, Record(home), identity):
             raise ValueError(
                 f"{home}: of another run, as recordings, model or options were others: give those, "

@@ -77,7 +77,7 @@ def _open(path: Path, shared: bool) -> int | None:
     """The lock file; None where a reader can do without."""
     flags = os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o666)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | flags, 0o666)
     except OSError as error:
         if not shared:
             raise WriteError(path, error) from error
@@ -118,7 +118,6 @@ def _sign(file: int, path: Path, stage: str, shared: bool) -> None:
     now = time.strftime("%Y-%m-%d %H:%M:%S")
     holder = {"stage": stage, "host": socket.gethostname(), "pid": os.getpid(), "since": now}
     try:
-        os.lseek(file, 0, os.SEEK_END)
         os.write(file, json.dumps(holder).encode("ascii") + b"\n")
     except OSError as error:
         if not shared:

@@ -150,9 +150,9 @@ class Record:
         """
         self.remove_left_overs()
         (self.folder / LOCK).unlink(missing_ok=True)  # of a killed run
-        for path in (self.folder / name for name in self.names()):
-            if self.is_ours(path):
-                self.remove(path)
+        for name in self.names():
+            with contextlib.suppress(InTheWayError):
+                self.remove(self.folder / name)
         above = {path for name in self.names() for path in (self.folder / name).parents}
         if not any(os.path.lexists(self.folder / name) for name in self.names()):
             self.path.unlink(missing_ok=True)

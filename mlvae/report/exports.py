@@ -35,7 +35,6 @@ FILES = {
     "cuts": ("cuts.jsonl.gz",),
 }
 FORMATS = tuple(FILES)
-DEFAULT_FORMATS = ("textgrid", "csv", "cuts")
 
 _UNIT_COLUMNS = (
     *("utterance", "speaker", "word_index", "word", "index", "unit", "start", "end"),

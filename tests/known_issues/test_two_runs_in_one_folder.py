@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import inspect
@@ -62,6 +63,23 @@ def test_the_second_run_is_told_who_runs_and_a_kill_frees_the_folder(tmp_path, c
     with stage_folder("4 train", tmp_path):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_readers_that_sign_at_once_are_all_named(tmp_path, monkeypatch):
+    write = os.write
+    with contextlib.ExitStack() as stack:
+
+        def write_after_another(file, content):
+            monkeypatch.setattr(os, "write", write)
+            stack.enter_context(folder_lock(tmp_path, "reader 2", shared=True))
+            return write(file, content)
+
+        stack.enter_context(folder_lock(tmp_path, "reader 1", shared=True))
+        monkeypatch.setattr(os, "write", write_after_another)
+        stack.enter_context(folder_lock(tmp_path, "reader 3", shared=True))
+        with pytest.raises(FolderInUseError) as error, folder_lock(tmp_path, "4 train"):
+            pytest.fail("this is the work")
+        assert all(f"reader {number} on" in str(error.value) for number in (1, 2, 3))
 
 
 @pytest.mark.parametrize("number", list(STAGES))
