@@ -18,7 +18,7 @@ from mlvae.data.units import UnitTable, canonical_units
 from mlvae.device import denormals_flushed, select_device
 from mlvae.made import remove_made
 from mlvae.model_folder import Beginning
-from mlvae.portions import Answered, answer_in_portions
+from mlvae.portions import Answered, answer_in_portions, remove_parts
 from mlvae.program import start_program
 from mlvae.stage import StageReport, in_one_line, log, stage_folder
 from mlvae.systems.align import Aligner, drawn
@@ -112,7 +112,10 @@ def align(options: ModelOptions) -> int:
             if cut.num_frames >= states * len(canonical_units(cut)):
                 reason = f"its {len(canonical_units(cut))} units find no place in its speech"
             reports[split].skip(cut.id, reason)
-    remove_made(checkpoint)  # it was for a run that is killed before this
+    for split, answered in answers.items():  # they were for a run that is killed before this
+        remove_made(folder / ALIGN_CHECKPOINT.format(split))
+        remove_parts(answered.path)
+    remove_made(checkpoint)
     status = report.finish()
     for split, answered in answers.items():
         if len(answered.without) == len(cuts[split]):

@@ -124,8 +124,6 @@ def localize(options: ModelOptions, shards: Mapping[Shard, Path]) -> int:
             if shards:
                 answers = {shard: home / name / path.name for shard, home in shards.items()}
                 too_short = join(path, {cut_id: answers[own[cut_id]] for cut_id in cuts.ids})
-                remove_made(folder / CHECKPOINT)  # of a run without shards that was killed
-                remove_parts(path)
             else:
                 keeper = keep_passes(folder / CHECKPOINT, runs[name], 0, [cuts])
                 answered = answer_in_portions(path, cuts, keeper, localizer)
@@ -141,6 +139,8 @@ def localize(options: ModelOptions, shards: Mapping[Shard, Path]) -> int:
             else:
                 write_json(folder / RUN, {**runs[name], "cuts": file_digest(manifest)})
             flagged[name] = count_flagged(localized)
+            remove_made(folder / CHECKPOINT)
+            remove_parts(path)
     except (ValueError, OSError) as error:
         if report.skipped:
             report.finish()

@@ -27,24 +27,20 @@ class Answered:
         path: of the manifest that they are for.
         num_parts: how many portions there are.
         without: ids of the cuts without an answer.
-        keeper: knows that the parts are whole.
     """
 
     path: Path
     num_parts: int
     without: list[str]
-    keeper: Keeper
 
     def write(self) -> None:
-        """Write the manifest of all cuts that have an answer, and remove the parts.
+        """Write the manifest of all cuts that have an answer.
 
         Raises:
             InTheWayError: where it is to be written lies what was not made here.
             WriteError: it cannot be written.
         """
         write_lines(self.path, self._lines())
-        self.keeper.remove()
-        remove_parts(self.path)
 
     def _lines(self) -> Iterator[bytes]:
         for number in range(self.num_parts):
@@ -91,11 +87,14 @@ def answer_in_portions(
         progress.update(portions=count, without=without)
         passes.clear()
         keeper.save()
-    return Answered(path, count, without, keeper)
+    return Answered(path, count, without)
 
 
 def remove_parts(path: Path) -> None:
-    """Remove all parts of a manifest that were made here, also those of an earlier, killed run."""
+    """Remove all parts of a manifest that were made here, also those of an earlier, killed run.
+
+    That is for when all that is made of them has been written, and the keeper's file is gone.
+    """
     record = _record(path)
     for part in path.parent.glob(f"{path.name.split('.')[0]}.*.jsonl.gz"):
         if part.name.split(".")[1].isdecimal() and record.is_ours(part):

@@ -8,6 +8,7 @@ from lhotse import CutSet
 from mlvae import portions
 from mlvae.data.dataset import load_cuts
 from mlvae.made import Record
+from mlvae.report import textgrid
 from mlvae.train import loop
 from mlvae.train.loop import Gathered, keep_passes
 from tests.answering import Answering, make_cut
@@ -72,6 +73,17 @@ def test_a_pass_goes_on_in_the_portion_that_it_is_of(tmp_path, monkeypatch, lost
         (tmp_path / "cuts_test.0.jsonl.gz").unlink()
     answered()
     assert list(load_cuts(path).ids) == [cut.id for cut in cuts]
+
+
+def test_what_is_answered_is_not_asked_again_while_textgrids_are_written(tmp_path, monkeypatch):
+    def kill(*_):
+        raise KeyboardInterrupt
+
+    stage = Answering(tmp_path, ["a", "b"])
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(textgrid, "write_textgrid", kill)
+        stage()
+    assert stage() == 0 and stage.asked == 1
 
 
 def test_parts_of_other_cuts_are_neither_taken_nor_left(tmp_path, monkeypatch):

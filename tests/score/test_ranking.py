@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import math
 
 import numpy as np
@@ -106,8 +105,3 @@ def test_bad_input():
         average_precision(np.zeros(2), np.zeros(3, bool))
     with pytest.raises(ValueError, match="a score is NaN"):
         area_under_curve(np.array([0.1, np.nan]), np.array([True, False]))
-
-
-def test_the_example_is_right():
-    assert doctest.testmod(ranking).attempted > 0
-    assert doctest.testmod(ranking).failed == 0
