@@ -116,7 +116,7 @@ def not_done(above: Path, shards: Iterable[Shard]) -> ValueError:
     more = f" and {len(names) - 20} more" if len(names) > 20 else ""
     return ValueError(
         f"{Path(above) / SHARDS}: not done, or not to the end: shard {', '.join(names[:20])}"
-        f"{more}; run each again with --shard, then this"
+        f"{more}; run each again with --shard, then this, or delete the folder to do without"
     )
 
 
