@@ -768,7 +768,7 @@ def portions(
     items: Iterable[Item],
     seconds: Callable[[Item], float],
     speaker: Callable[[Item], str | None],
-    most: tuple[int, float] = (PORTION_UTTERANCES, PORTION_SECONDS),
+    most: tuple[int, float] | None = None,
 ) -> Iterator[list[Item]]:
     """What is worked on together, of bounded length, always the same of the same utterances.
 
@@ -779,8 +779,9 @@ def portions(
         items: utterances in their order.
         seconds: of one of them.
         speaker: of one of them; None: nobody is named.
-        most: utterances and seconds of a portion.
+        most: utterances and seconds of a portion; None: those of ``mlvae localize``.
     """
+    most = most or (PORTION_UTTERANCES, PORTION_SECONDS)
     portion: list[Item] = []
     total = 0.0
     for item in items:
