@@ -131,6 +131,7 @@ def localize(model: Path, found: Found, folder: Path, options: Options) -> int:
                 progress.update(len(lines))
         status = _finish(parts, folder, options, record, report)
         remove_shards(shards.values())
+        parts.remove()  # last: until then the same command ends what was begun
         return status
 
 
@@ -253,7 +254,6 @@ def _finish(
     for warning in counts.warnings():
         log(f"{STAGE}: warning: {warning}")
     report.finish()
-    parts.remove()
     if not report.num_done:
         return 2
     return 1 if report.skipped else 0

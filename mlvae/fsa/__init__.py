@@ -5,8 +5,8 @@ another recipe, or import it. A whole use of it:
 
     >>> import torch
     >>> from mlvae.fsa import MlFsaCompiler, best_path, posteriors
-    >>> heard = torch.tensor([[3, 3, 0, 0], [2, 2, 2, 2]])  # what each of two times 4 frames is
-    >>> log_posteriors = (0.88 * torch.nn.functional.one_hot(heard, 4) + 0.03).log()
+    >>> said = torch.tensor([[3, 3, 0, 0], [2, 2, 2, 2]])  # the unit of each of two times 4 frames
+    >>> log_posteriors = (0.88 * torch.nn.functional.one_hot(said, 4) + 0.03).log()
     >>> compiler = MlFsaCompiler(num_units=4, topology="substitution")
     >>> graphs = compiler.compile([[3, 1], [2]])  # what should have been said; a k2.FsaVec
     >>> emissions = compiler.emissions(log_posteriors, torch.tensor([4, 4]))

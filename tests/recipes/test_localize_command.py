@@ -391,6 +391,14 @@ def test_shards_joined_are_the_bytes_of_one_process(
     check_folder(tmp_path / "out", Format(dict.fromkeys(page["Answers"].names)))
     work = localization._Work.__call__
     monkeypatch.setattr(localization._Work, "__call__", None)  # all is done
+
+    def killed(folders):
+        next(next(iter(folders)).glob("parts/0*")).unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(localization, "remove_shards", killed)
+        run(recordings, "out", *everything)
     assert run(recordings, "out", *everything) == 1
     assert content(tmp_path / "out") == content(tmp_path / "whole")
     assert not {"parts", "shards"} & set(os.listdir(tmp_path / "out"))
