@@ -6,17 +6,53 @@ import gzip
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from lhotse import CutSet
 from lhotse.cut import Cut
 
 from mlvae.data.manifests import write_lines, write_manifest
 from mlvae.made import remove_made
-from mlvae.model_folder import portions
 from mlvae.train.loop import Keeper, Passes
 
+#: What is worked on together has at most so many utterances, and ends when it has so many seconds,
+#: or half of either, where another speaker begins.
+PORTION_UTTERANCES, PORTION_SECONDS = 32, 600.0
 #: Utterances and seconds of cuts that are answered together, at most; see :func:`portions`.
 PORTION = (6000, 6 * 3600.0)
+
+Item = TypeVar("Item")
+
+
+def portions(
+    items: Iterable[Item],
+    seconds: Callable[[Item], float],
+    speaker: Callable[[Item], str | None],
+    most: tuple[int, float] | None = None,
+) -> Iterator[list[Item]]:
+    """What is worked on together, of bounded length, always the same of the same utterances.
+
+    What a speaker's recordings say of how often this speaker errs counts for each of them in the
+    same portion. One therefore ends early rather than between recordings of a speaker who has few.
+
+    Args:
+        items: utterances in their order.
+        seconds: of one of them.
+        speaker: of one of them; None: nobody is named.
+        most: utterances and seconds of a portion; None: few.
+    """
+    utterances, longest = most or (PORTION_UTTERANCES, PORTION_SECONDS)
+    portion: list[Item] = []
+    total = 0.0
+    for item in items:
+        full = max(len(portion) / utterances, total / longest)
+        if full >= 1 or (full >= 0.5 and speaker(item) != speaker(portion[-1])):
+            yield portion
+            portion, total = [], 0.0
+        portion.append(item)
+        total += seconds(item)
+    if portion:
+        yield portion
 
 
 @dataclass(frozen=True)
