@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import replace
 from pathlib import Path
 
 from lhotse import CutSet
@@ -23,6 +24,7 @@ from mlvae.report.textgrid import textgrid_paths, write_textgrids
 from mlvae.shard import Shard, dealt, found_shards, not_done, remove_shards
 from mlvae.stage import StageReport, in_one_line, log, stage_folder
 from mlvae.systems import Localizer, Setup, load_localizers, models_digest
+from mlvae.train.distributed import in_shards
 from mlvae.train.loop import keep_passes
 
 CHECKPOINT = "localize-checkpoint.safetensors"
@@ -35,7 +37,11 @@ TIERS = ["fa", "mlvae", "mlvae_perceived"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the stage; returns its exit status."""
     options = parse_model_options("localize.py", __doc__, argv)
-    return in_one_line("localize.py", lambda: in_folder(options))
+
+    def work(shard: Shard | None) -> int:
+        return in_one_line("localize.py", lambda: in_folder(replace(options, shard=shard)))
+
+    return in_one_line("localize.py", lambda: in_shards(work, options.shard, options.device))
 
 
 def in_folder(options: ModelOptions) -> int:
