@@ -34,6 +34,7 @@ allow_commands=false  # whether stage 1 runs shell commands that manifests name 
 allow_shared_recordings=false  # whether train, valid and test may have a recording in common
 report=true         # whether stage 6 makes pages to see and hear the answers in a browser
 shard=              # stage 1 or 5 alone: one of n parts of its work, as in 3/8; see docs/scale.md
+cache_mb=1000       # most memory, in MB, that stages 3 to 5 give to features which they have read
 num_processes=1     # processes that share stages 1, 4 and 5, each on a GPU of its own or on the CPU
 # end options
 
@@ -70,6 +71,8 @@ conf=$root/recipes/$recipe/conf/$config.yaml
   usage_error "--shard must be i/n, as in 3/8, not '$shard'"
 [[ -z $shard || ($stage == "$stop_stage" && $stage =~ ^[15]$) ]] ||
   usage_error "--shard goes with stage 1 or 5 alone: --stage 5 --stop-stage 5"
+[[ $cache_mb =~ ^[0-9]{1,7}$ ]] ||
+  usage_error "--cache-mb must be a whole number of at most 7 digits, not '$cache_mb'"
 [[ $seed =~ ^(0|[1-9][0-9]{0,17})$ ]] ||
   usage_error "--seed must be a whole number of at most 18 digits, not '$seed'"
 for option in allow_commands allow_shared_recordings report; do
@@ -122,7 +125,8 @@ run_stage() {
   log "stage $number $name: end, $((SECONDS - began)) s"
 }
 
-model_options=(--data-dir "$data" --exp-dir "$exp" --config "$conf" --device "$device" --seed "$seed")
+model_options=(--data-dir "$data" --exp-dir "$exp" --config "$conf" --device "$device" --seed "$seed"
+  --cache-mb "$cache_mb")
 system_options=("${model_options[@]}" --systems "$systems")
 fbank_options=(--data-dir "$data")
 score_options=()

@@ -167,6 +167,17 @@ def measure(
     return answers, runs, parts
 
 
+def device_megabytes(way: Callable[[], list], device: torch.device) -> float | None:
+    """Run a way once; how much memory of a GPU it took at most, besides its inputs."""
+    if device.type != "cuda":
+        way()
+        return None
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    way()
+    return (torch.cuda.max_memory_allocated(device) - before) / 2**20
+
+
 def paths_of(spans: list[list[UnitSpan]]) -> list[UnitPath]:
     """k2's answer in the form of the others'."""
     return [
@@ -236,6 +247,21 @@ def print_report(report: dict) -> None:
     print(f"\n{sentence} (medians).")
 
 
+def print_table(files: Sequence[Path]) -> None:
+    """One table of several files of ``--json``; of ways that know no GPU, the runs on CPU."""
+    rows = []
+    for path in files:
+        report = json.loads(path.read_text(encoding="utf-8"))
+        device, runs = report["settings"]["device"], report["seconds"]
+        for name in runs if device == "cpu" else (K2, BATCHED):
+            seconds = median(runs[name])
+            ratio = seconds / median(runs[COMPILED]) if COMPILED in runs else None
+            megabytes, size = report["device_megabytes"][name], report["settings"]["num_utterances"]
+            rows.append((TITLES[name], device, size, 1 / seconds, ratio, megabytes))
+    headers = ("", "on", "utterances", "E-steps/s", "time by compiled DP's", "device MB")
+    print(tabulate(rows, headers, floatfmt=("", "", "", ".4g", ".3g", ".1f")))
+
+
 def make_parser() -> ArgumentParser:
     """The options."""
     parser = ArgumentParser(prog="estep.py", description=__doc__.split("\n", 1)[0])
@@ -257,13 +283,21 @@ def make_parser() -> ArgumentParser:
     parser.add_argument("--repeats", type=PositiveInt, default=20, help="timed runs of each way")
     parser.add_argument("--loop-repeats", type=PositiveInt, default=5, help="and of the loop DP")
     parser.add_argument("--json", type=Path, help="file to write all times to")
+    parser.add_argument(
+        "--table", type=Path, nargs="+", help="measure nothing, print one table of such files"
+    )
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print; returns 1 where the answers differ, or the options do not fit."""
     options = make_parser().parse_args(argv)
-    settings = {name: value for name, value in options.as_dict().items() if name != "json"}
+    if options.table:
+        print_table(options.table)
+        return 0
+    settings = {
+        name: value for name, value in options.as_dict().items() if name not in ("json", "table")
+    }
     hardware = machine()
     torch.set_num_threads(options.threads)
     keep_freed_memory()
@@ -295,8 +329,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         ways[COMPILED] = lambda: compiled(inputs)
     except ImportError:
         print("numba is not installed (extra dev): no compiled DP", file=sys.stderr)
-    for name in ways.keys() - {LOOP}:  # the loop has nothing to warm up
-        ways[name]()
+    # The loop has nothing to warm up.
+    warmed = {name: device_megabytes(way, device) for name, way in ways.items() if name != LOOP}
     repeats = dict.fromkeys(ways, options.repeats) | {LOOP: options.loop_repeats}
     answers, runs, parts = measure(ways, repeats, device)
 
@@ -312,6 +346,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "fastest_ratio_to_k2": {name: min(runs[name]) / min(runs[K2]) for name in runs},
         "seconds": runs,
         "k2_parts_seconds": parts,
+        "device_megabytes": {LOOP: None, **warmed},
     }
     print_report(report)
     if options.json is not None:

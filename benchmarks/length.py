@@ -239,7 +239,7 @@ def measure(config: RecipeConfig, work: Path, length: int) -> None:
     """Align and localise the recordings of one length, one by one, and write what that took."""
     keep_freed_memory()
     table = UnitTable.load(work / "tokens.txt")
-    dataset = UnitDataset(table, cache=False)
+    dataset = UnitDataset(table, cache_mb=0)
     first = load_cuts(work / "first.jsonl.gz")
     cuts = load_cuts(work / f"length{length}.jsonl.gz")
     aligner = new_aligner(config, table, first)

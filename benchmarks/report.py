@@ -68,8 +68,8 @@ def open_browser(profile: Path) -> Any:
 
 def repeat(answers: Path, folder: Path, count: int) -> Path:
     """Answers of ``count`` utterances: those of a folder again and again, under new ids."""
-    (source, *_) = find_sources(answers)
-    lines = [line for _, line in manifest_lines(source.path)]
+    (path, *_) = find_sources(answers).values()
+    lines = [line for _, line in manifest_lines(path)]
     folder.mkdir()
     with gzip.open(folder / "cuts.jsonl.gz", "wt", encoding="utf-8") as file:
         for number in range(count):

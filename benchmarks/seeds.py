@@ -5,8 +5,17 @@
         --config recipes/audiomnist/conf/small.yaml \
         --exp-dirs exp/audiomnist/fsdd/small exp/seed-1/audiomnist/fsdd/small
 
-Each folder is one run of both systems on the same corpus, as stage 5 leaves it. How the interval is
-made is said in mlvae/score/intervals.py: variances over runs and over test recordings are added.
+Each folder is one run of both systems on the same corpus, as stage 5 leaves it.
+
+Two systems have a difference d_s in each run s on the same test units, and the estimate is the mean
+of d_s over S runs. Two variances are added: s^2 / S, with s^2 the sample variance of the d_s and
+S - 1 degrees of freedom; and that of the *mean* difference over test recordings, by the methods of
+mlvae/score/intervals.py, with C - 1 degrees of freedom for C clusters. The interval is the estimate
+plus and minus Student's t times the root of the sum, with the degrees of freedom of Welch and
+Satterthwaite. The interaction of runs and recordings is in both terms, so the interval is a little
+too wide rather than too narrow. Over three runs s^2 is known poorly, and t is large where training
+runs dominate (4.3 instead of 1.96). With one run there is no first term, and the interval says
+nothing about training.
 """
 
 from __future__ import annotations
@@ -14,22 +23,31 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # runs without being installed
 
+import numpy as np
 from jsonargparse import ArgumentParser
 from jsonargparse.typing import NonNegativeInt, PositiveInt
+from scipy.stats import t as student_t
 from tabulate import tabulate
 
 from mlvae.config import System, load_config
 from mlvae.program import start_program
 from mlvae.score.experiment import cuts_path, read_cuts, stage_of
 from mlvae.score.hypotheses import outcomes, tier_hypothesis
-from mlvae.score.intervals import LEVEL, SeedComparison, compare_over_seeds
-from mlvae.score.metrics import Outcomes
+from mlvae.score.intervals import (
+    LEVEL,
+    Difference,
+    Intervals,
+    bootstrap_intervals,
+    mean_standard_error,
+)
+from mlvae.score.metrics import MACRO_METRICS, Outcomes
 from mlvae.score.reference import Reference, read_reference
+from mlvae.score.tables import format_difference
 from mlvae.stage import atomic_path
 from mlvae.systems import KINDS
 
@@ -39,6 +57,98 @@ METRICS = {
     "hard F1": "hard_f1",
     "average IoU": "average_iou",
 }
+
+
+@dataclass(frozen=True)
+class SeedComparison:
+    """One metric of a first system minus that of a second one over S runs."""
+
+    mean: Difference  # Mean difference with its interval over runs and recordings
+    each: tuple[Difference, ...]  # Of each run its difference, with its interval over recordings
+    first: tuple[float, ...]  # Of each run the metric of the first system
+    second: tuple[float, ...]  # Of each run the metric of the second system
+    error_runs: float | None  # Standard error from the training runs; None for a single one
+    # Standard error from the test recordings; None for a single cluster
+    error_clusters: float | None
+    degrees: float | None  # Degrees of freedom of the interval; None where there is none
+
+
+def compare_over_seeds(
+    runs: Sequence[tuple[Outcomes, Outcomes]],
+    clusters: np.ndarray,
+    metrics: Sequence[str],
+    num_resamples: int = 1000,
+    seed: int = 0,
+) -> dict[str, SeedComparison]:
+    """Compare two systems that were both trained several times.
+
+    Args:
+        runs: Of each run the outcomes of the first and of the second system, all on the same N
+            units in the same order.
+        clusters: (N,) int64 in 0..C-1, the cluster of each unit.
+        metrics: Names of ``mlvae.score.metrics.Scores``.
+        num_resamples: Number of resamples of the clusters.
+        seed: Seed of the resampling.
+
+    Returns:
+        By metric the comparison.
+
+    Raises:
+        ValueError: There is no run, or the units of some differ.
+    """
+    systems = {
+        name: outcomes
+        for run, (first, second) in enumerate(runs)
+        for name, outcomes in ((f"first {run}", first), (f"second {run}", second))
+    }
+    intervals = bootstrap_intervals(systems, clusters, num_resamples, seed)
+    return {metric: _compare(intervals, len(runs), metric) for metric in metrics}
+
+
+def mean_difference_error(intervals: Intervals, metric: str) -> float:
+    """Standard error, from the clusters, of the mean difference of systems 0 - 1, 2 - 3, ..."""
+    samples = intervals.samples(metric)
+    mean_difference = (samples[::2] - samples[1::2]).mean(axis=0)
+    if metric in MACRO_METRICS:
+        return mean_standard_error(mean_difference, intervals.membership)
+    return float(mean_difference.std(ddof=1))
+
+
+def _compare(intervals: Intervals, num_runs: int, metric: str) -> SeedComparison:
+    each = tuple(
+        intervals.paired_difference(f"first {run}", f"second {run}", metric)
+        for run in range(num_runs)
+    )
+    differences = np.array([difference.estimate for difference in each])
+    terms = []  # of each variance and its degrees of freedom
+    error_runs = error_clusters = None
+    if num_runs > 1:
+        error_runs = float(differences.std(ddof=1) / np.sqrt(num_runs))
+        terms.append((error_runs**2, num_runs - 1))
+    if intervals.num_clusters > 1:
+        error_clusters = mean_difference_error(intervals, metric)
+        terms.append((error_clusters**2, intervals.num_clusters - 1))
+    estimate, variance = float(differences.mean()), sum(term for term, _ in terms)
+    low = high = degrees = None
+    if terms:
+        # Where nothing varies there is nothing to weigh.
+        weighed = sum(term**2 / count for term, count in terms)
+        degrees = variance**2 / weighed if weighed else float(sum(count for _, count in terms))
+        width = float(student_t.ppf((1 + LEVEL) / 2, degrees)) * np.sqrt(variance)
+        low, high = estimate - float(width), estimate + float(width)
+
+    def of_runs(side: str) -> tuple[float, ...]:
+        return tuple(getattr(intervals.scores[f"{side} {run}"], metric) for run in range(num_runs))
+
+    return SeedComparison(
+        mean=Difference(estimate, low, high),
+        each=each,
+        first=of_runs("first"),
+        second=of_runs("second"),
+        error_runs=error_runs,
+        error_clusters=error_clusters,
+        degrees=degrees,
+    )
 
 
 def read_outcomes(reference: Reference, system: System, exp_dir: Path) -> Outcomes:
@@ -54,14 +164,6 @@ def read_outcomes(reference: Reference, system: System, exp_dir: Path) -> Outcom
     return outcomes(
         reference, tier_hypothesis(system.label, reference, cuts, kind.spans, kind.perceived)
     )
-
-
-def shown(estimate: float, low: float | None, high: float | None) -> str:
-    """A difference in percent, with a star where its interval excludes 0."""
-    text = f"{100 * estimate:+.1f}"
-    if low is None or high is None:
-        return text
-    return f"{text} [{100 * low:+.1f} {100 * high:+.1f}]{' ' if low <= 0 <= high else '*'}"
 
 
 def format_comparisons(
@@ -81,11 +183,11 @@ def format_comparisons(
     rows += [
         [
             f"run {run + 1}: difference",
-            *(shown(**asdict(one.each[run])) for one in names.values()),
+            *(format_difference(one.each[run]) for one in names.values()),
         ]
         for run in range(num_runs)
     ]
-    rows.append(["mean difference", *(shown(**asdict(one.mean)) for one in names.values())])
+    rows.append(["mean difference", *(format_difference(one.mean) for one in names.values())])
     for label, part in (("runs", "error_runs"), (clusters, "error_clusters")):
         errors = [getattr(one, part) for one in names.values()]
         rows.append(

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,12 +14,13 @@ from lhotse import CutSet
 from options import ModelOptions, parse_model_options
 
 from mlvae.config import load_config
-from mlvae.data.dataset import UnitDataset, load_cuts, usable_cuts
-from mlvae.data.manifests import write_json, write_manifest
+from mlvae.data.dataset import StoredCuts, UnitDataset, read_cuts
+from mlvae.data.manifests import write_json, write_lines
 from mlvae.data.units import UnitTable
 from mlvae.device import denormals_flushed, select_device
 from mlvae.made import Record, file_digest, remove_made
 from mlvae.plausibility import FlaggedUnits, count_flagged, training_warnings
+from mlvae.portions import answer_in_portions
 from mlvae.program import start_program
 from mlvae.report.textgrid import textgrid_paths, write_textgrids
 from mlvae.shard import Shard, dealt, found_shards, not_done, remove_shards
@@ -80,18 +82,19 @@ def localize(options: ModelOptions, shards: Mapping[Shard, Path]) -> int:
         device = select_device(options.device)
         table = UnitTable.load(options.data_dir / "units" / "tokens.txt")
         manifest = options.exp_dir / "fa" / "cuts_test.jsonl.gz"
-        cuts = load_cuts(manifest)
         any_shard = options.shard or next(iter(shards), None)
-        own = {} if any_shard is None else shards_of(cuts, any_shard.count)
+        own = {} if any_shard is None else shards_of(manifest, any_shard.count)
+        mine = None
         if options.shard is not None:
-            cuts = cuts.filter(lambda cut: own[cut.id] == options.shard).to_eager()
-            if not len(cuts):
+            mine = {cut_id for cut_id, shard in own.items() if shard == options.shard}
+            if not mine:
                 log(f"stage {report.stage}: there is nothing for shard {options.shard}")
                 return 0
-        cuts = usable_cuts(cuts, table, report)
+        cuts = StoredCuts(manifest, table, report, mine)
         if not len(cuts):
             raise ValueError("no aligned test cuts: look at stage 3")
-        dataset = UnitDataset(table, deltas=config.deltas)
+        first = CutSet.from_cuts([next(iter(cuts))])
+        dataset = UnitDataset(table, deltas=config.deltas, cache_mb=options.cache_mb)
         localizers: dict[str, tuple[Localizer, str]] = {}
         # Forced alignment is always there, and others may answer with its model.
         always = ["fa"] if "fa" in config.systems else []
@@ -102,7 +105,7 @@ def localize(options: ModelOptions, shards: Mapping[Shard, Path]) -> int:
                 raise ValueError(f"{name} is not trained to its end: run {stage}")
             setup = Setup(name, config, dataset, device, options.seed, folder)
             digest = models_digest(folder)
-            for answer, way in load_localizers(setup, cuts).items():
+            for answer, way in load_localizers(setup, first).items():
                 localizers[answer] = way, digest
         text = options.config.read_text(encoding="utf-8")
         runs = {
@@ -124,22 +127,25 @@ def localize(options: ModelOptions, shards: Mapping[Shard, Path]) -> int:
             folder = home / name
             if name in options.systems:
                 chosen[name] = training_warnings(options.exp_dir / name)
-            keeper = keep_passes(folder / CHECKPOINT, runs[name], 0, [cuts])
+            path = folder / "cuts_test.jsonl.gz"
             if shards:
-                localized, too_short = joined(cuts, [home / name for home in shards.values()])
+                answers = {shard: home / name / path.name for shard, home in shards.items()}
+                too_short = join(path, {cut_id: answers[own[cut_id]] for cut_id in cuts.ids})
             else:
-                localized, too_short = localizer(cuts, passes=keeper.state.passes)
+                keeper = keep_passes(folder / CHECKPOINT, runs[name], 0, [cuts])
+                answered = answer_in_portions(path, cuts, keeper, localizer)
+                if options.shard is not None:
+                    remove_made(folder / RUN)
+                answered.write()
+                too_short = answered.without
             for cut_id in too_short:
                 short.setdefault(cut_id, []).append(name)
-            if options.shard is not None:
-                remove_made(folder / RUN)
-            write_manifest(folder / "cuts_test.jsonl.gz", localized)
+            localized = CutSet.from_jsonl_lazy(path)
             if options.shard is None:
                 unwritten.update(write_textgrids(localized, folder / "textgrids", TIERS))
             else:
                 write_json(folder / RUN, {**runs[name], "cuts": file_digest(manifest)})
             flagged[name] = count_flagged(localized)
-            keeper.remove()
     except (ValueError, OSError) as error:
         if report.skipped:
             report.finish()
@@ -159,10 +165,13 @@ def localize(options: ModelOptions, shards: Mapping[Shard, Path]) -> int:
     return report.finish()
 
 
-def shards_of(cuts: CutSet, count: int) -> dict[str, Shard]:
+def shards_of(manifest: Path, count: int) -> dict[str, Shard]:
     """The shard of each cut, by its id: a speaker's cuts, which are judged together, have one."""
-    groups = {cut.id: cut.supervisions[0].speaker or (cut.id,) for cut in cuts}
-    numbers = dealt(((groups[cut.id], cut.duration) for cut in cuts), count)
+    groups, seconds = {}, {}
+    for cut in read_cuts(manifest):
+        groups[cut.id] = cut.supervisions[0].speaker or (cut.id,)
+        seconds[cut.id] = cut.duration
+    numbers = dealt(((groups[cut_id], seconds[cut_id]) for cut_id in groups), count)
     return {cut_id: Shard(count, numbers[group]) for cut_id, group in groups.items()}
 
 
@@ -189,12 +198,42 @@ def check_done(
         raise not_done(above, left)
 
 
-def joined(cuts: CutSet, folders: Iterable[Path]) -> tuple[CutSet, list[str]]:
-    """What shards have found with a system, as its own ``localize`` gives it."""
-    manifests = (folder / "cuts_test.jsonl.gz" for folder in folders)
-    found = {cut.id: cut for path in manifests if path.is_file() for cut in load_cuts(path)}
-    localized = CutSet.from_cuts(found[cut_id] for cut_id in cuts.ids if cut_id in found)
-    return localized, [cut_id for cut_id in cuts.ids if cut_id not in found]
+def join(path: Path, answers: Mapping[str, Path]) -> list[str]:
+    """Write a manifest of what shards have found, in the order of one process.
+
+    Args:
+        path: of the manifest.
+        answers: by id of a cut, in this order, the manifest of its shard, which has the same order.
+
+    Returns:
+        The ids of the cuts that have no answer.
+    """
+    opened: dict[Path, Iterator[tuple[str, bytes]]] = {}
+    following: dict[Path, tuple[str, bytes] | None] = {}
+    missing = []
+
+    def lines() -> Iterator[bytes]:
+        for cut_id, one in answers.items():
+            if one not in opened:
+                opened[one] = _lines(one)
+                following[one] = next(opened[one], None)
+            found = following[one]
+            if found is None or found[0] != cut_id:
+                missing.append(cut_id)
+                continue
+            yield found[1]
+            following[one] = next(opened[one], None)
+
+    write_lines(path, lines())
+    return missing
+
+
+def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Ids and lines of a manifest; nothing of one that is not there."""
+    if path.is_file():
+        with gzip.open(path, "rb") as file:
+            for line in file:
+                yield json.loads(line)["id"], line
 
 
 if __name__ == "__main__":

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Optional
 
 from jsonargparse import ArgumentParser
-from jsonargparse.typing import PositiveInt
+from jsonargparse.typing import NonNegativeInt, PositiveInt
 
+from mlvae.data.dataset import CACHE_MB
 from mlvae.device import Seed
 from mlvae.shard import SHARD_HELP, Shard
 
@@ -23,6 +24,7 @@ class ModelOptions:
     config: Path
     device: str
     seed: int
+    cache_mb: int
     systems: list[str]
     init: Path | None = None
     w2v_checkpoint: str = ""
@@ -48,6 +50,12 @@ def parse_model_options(
     parser.add_argument("--config", type=Path, required=True, help="YAML file of the recipe")
     parser.add_argument("--device", type=str, default="auto", help="auto, cpu or cuda")
     parser.add_argument("--seed", type=Seed, default=0, help="of everything random")
+    parser.add_argument(
+        "--cache-mb",
+        type=NonNegativeInt,
+        default=CACHE_MB,
+        help="most memory, in MB, of features that are kept for the next time",
+    )
     if with_systems:
         parser.add_argument(
             "--systems", type=str, required=True, help="names of systems, separated by spaces"
@@ -80,6 +88,7 @@ def parse_model_options(
         args.config,
         args.device,
         args.seed,
+        args.cache_mb,
         systems,
         args.init if begins else None,
         *training,

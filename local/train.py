@@ -80,7 +80,7 @@ def train_systems(options: ModelOptions, device: torch.device) -> int:
         )
         if not len(train) or not len(valid):
             raise ValueError("no aligned training or validation cuts: look at stage 3")
-        dataset = UnitDataset(table, deltas=config.deltas)
+        dataset = UnitDataset(table, deltas=config.deltas, cache_mb=options.cache_mb)
         for name in options.systems:
             kind, folder = KINDS[config.system(name).kind], options.exp_dir / name
             if kind.train is None or not (main or kind.together):

@@ -26,81 +26,50 @@ STAGES = ("localize", "3 align", "5 localize")
 
 @dataclass(frozen=True)
 class Unit:
-    """A canonical unit of an utterance.
-
-    Attributes:
-        symbol: the unit.
-        start: seconds from the start of the cut.
-        end: the same; a deleted unit may have no length.
-        p_mispronounced: P(mispronounced or deleted); None from systems that give none.
-        p_deleted: P(deleted); None where deletions are not searched.
-        perceived: what was perceived: a unit, ``*`` an unknown one, ``-`` nothing.
-        flagged: whether that differs from the unit.
-        word: index of its word in the utterance; None where nothing is known of words.
-    """
+    """A canonical unit of an utterance."""
 
     symbol: str
-    start: float
-    end: float
-    p_mispronounced: float | None
-    p_deleted: float | None
-    perceived: str
-    flagged: bool
-    word: int | None
+    start: float  # seconds from the start of the cut
+    end: float  # the same; a deleted unit may have no length
+    p_mispronounced: float | None  # P(mispronounced or deleted); None from systems that give none
+    p_deleted: float | None  # P(deleted); None where deletions are not searched
+    perceived: str  # what was perceived: a unit, ``*`` an unknown one, ``-`` nothing
+    flagged: bool  # whether that differs from the unit
+    word: int | None  # index of its word in the utterance; None where nothing is known of words
 
 
 @dataclass(frozen=True)
 class Word:
-    """A word of an utterance.
+    """A word of an utterance."""
 
-    Attributes:
-        symbol: the word as the text's units were made of it.
-        start: seconds from the start of the cut.
-        end: the same.
-        p_mispronounced: P(any of its units is mispronounced or deleted); None from systems that
-            give none.
-        num_units: how many units it has.
-        num_flagged: how many of them are flagged.
-    """
-
-    symbol: str
-    start: float
-    end: float
+    symbol: str  # the word as the text's units were made of it
+    start: float  # seconds from the start of the cut
+    end: float  # seconds
+    # P(any of its units is mispronounced or deleted); None from systems that give none
     p_mispronounced: float | None
     num_units: int
-    num_flagged: int
+    num_flagged: int  # how many of them are flagged
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What was found in an utterance.
-
-    Attributes:
-        id: of the cut.
-        text: as it was given; None where the cut came with units alone.
-        speaker: None where nobody is named.
-        duration: of the cut in seconds.
-        words: in order; empty where nothing is known of words.
-        units: the canonical units in order.
-        score_per_frame: mean over the frames of units of the log posterior minus log prior that the
-            aligner's model gives the forced alignment (natural logarithms). None of stage 5, which
-            does not compute it.
-        loop_gain: the same for a free loop over all units, minus ``score_per_frame``: how much
-            better any sounds at all explain the recording than its text. The loop has the best
-            state of any unit in each frame, so that this is never negative; it is high where the
-            text belongs to another recording. None of stage 5.
-        cut: the cut with its tiers, see docs/formats.md.
-    """
+    """What was found in an utterance."""
 
     id: str
-    text: str | None
-    speaker: str | None
-    duration: float
-    words: list[Word]
-    units: list[Unit]
+    text: str | None  # as it was given; None where the cut came with units alone
+    speaker: str | None  # None where nobody is named
+    duration: float  # of the cut in seconds
+    words: list[Word]  # in order; empty where nothing is known of words
+    units: list[Unit]  # the canonical units in order
+    # mean over the frames of units of the log posterior minus log prior that the aligner's model
+    # gives the forced alignment (natural logarithms). None of stage 5, which does not compute it.
     score_per_frame: float | None
+    # the same for a free loop over all units, minus ``score_per_frame``: how much better any sounds
+    # at all explain the recording than its text. The loop has the best state of any unit in each
+    # frame, so that this is never negative; it is high where the text belongs to another recording.
+    # None of stage 5.
     loop_gain: float | None
-    cut: MonoCut = field(repr=False, compare=False)
+    cut: MonoCut = field(repr=False, compare=False)  # the cut with its tiers, see docs/formats.md
 
     @property
     def num_flagged(self) -> int:
@@ -131,12 +100,12 @@ def answer_of(cut: MonoCut) -> Answer:
             start=item.start,
             end=item.end,
             p_mispronounced=item.score,
-            p_deleted=deleted[place],
+            p_deleted=deleted[index],
             perceived=perceived.symbol,
             flagged=perceived.symbol != item.symbol,
-            word=None if word_of is None else word_of[place],
+            word=None if word_of is None else word_of[index],
         )
-        for place, (item, perceived) in enumerate(zip(items, tier(cut, "mlvae_perceived")))
+        for index, (item, perceived) in enumerate(zip(items, tier(cut, "mlvae_perceived")))
     ]
     return Answer(
         id=cut.id,
@@ -165,14 +134,14 @@ def _words(cut: MonoCut, units: Sequence[Unit], word_of: Sequence[int]) -> list[
     items = [AlignmentItem(u.symbol, u.start, max(u.end - u.start, 0.0)) for u in units]
     scores = _scores(cut, "mlvae_word", len(symbols))
     words = []
-    for place, (start, duration) in enumerate(word_spans(items, word_of)):
-        mine = [unit.flagged for unit in units if unit.word == place]
+    for index, (start, duration) in enumerate(word_spans(items, word_of)):
+        mine = [unit.flagged for unit in units if unit.word == index]
         words.append(
             Word(
-                symbols[place],
+                symbols[index],
                 start,
                 round(start + duration, 6),
-                scores[place],
+                scores[index],
                 len(mine),
                 sum(mine),
             )
@@ -181,10 +150,7 @@ def _words(cut: MonoCut, units: Sequence[Unit], word_of: Sequence[int]) -> list[
 
 
 def answers_path(folder: Path) -> Path:
-    """The manifest of the answers in a folder.
-
-    Args:
-        folder: what `mlvae localize` has written, or a system's folder of stage 5.
+    """The manifest of answers of `mlvae localize`, or of a system after stage 5, in a folder.
 
     Raises:
         ValueError: there is none.
@@ -202,12 +168,10 @@ def answers_path(folder: Path) -> Path:
 def read_answers(
     folder: Path, skip: Callable[[str, str, str], None], with_fit: bool = False
 ) -> Iterator[Answer]:
-    """The answers in a folder, one by one.
+    """The answers in a folder, see :func:`answers_path`, one by one.
 
-    Args:
-        folder: see :func:`answers_path`.
-        skip: is told of a line that has no answer: its id, the reason and the place.
-        with_fit: whether an answer that does not say how well its text fits is none.
+    ``skip`` is told of a line that has no answer: its id, the reason and the place. ``with_fit``
+    says that one that does not say how well its text fits is none.
 
     Raises:
         ValueError: there is no manifest, or it is damaged; names file and line.
@@ -231,10 +195,6 @@ def read_answers(
 
 def answer_of_line(content: Mapping[str, Any], place: str) -> Answer:
     """The answer that a line of a manifest has; no command is run and no audio read.
-
-    Args:
-        content: of the line.
-        place: of the line, for messages.
 
     Raises:
         ValueError: it has none, or a damaged one; says why, without id and place.
@@ -274,12 +234,9 @@ def _is_number(value: object) -> bool:
 
 
 def read_skipped(folder: Path) -> Iterator[tuple[str, str]]:
-    """Ids and reasons of the utterances that were skipped when answers were made.
+    """Ids and reasons of what was skipped when the answers of a folder or experiment were made.
 
     What stage 3 has skipped of other parts than the test part is among them.
-
-    Args:
-        folder: see :func:`answers_path`; or an experiment's, which has them for all of its systems.
     """
     folder = Path(folder)
     if (folder / MANIFESTS[1]).is_file() and not (folder / MANIFESTS[0]).is_file():

@@ -31,25 +31,19 @@ measures are (Stouffer), so that neither alone decides::
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
 
 from mlvae.answers import Answer, Unit, read_answers, read_skipped
-from mlvae.made import atomic_path
 from mlvae.report.exports import source_of
-from mlvae.stage import log, made_table
+from mlvae.stage import log, made_table, write_csv
 from mlvae.tiers import DELETED, UNKNOWN
 
 COMMAND = "audit"
-COLUMNS = (
-    *("rank", "utterance", "speaker", "recording", "score", "reason", "start", "end", "words"),
-    *("heard", "text", "duration", "units", "units_flagged", "evidence", "fit"),
-)
 #: P is trusted up to here.
 LEAST_P = 1e-4
 #: What a flag is worth of systems that give no P, and that there is none.
@@ -64,66 +58,42 @@ UNUSUAL_FIT = 4.0
 
 @dataclass(frozen=True)
 class Stretch:
-    """Units of an utterance, in a row, that do not seem to match.
+    """Units of an utterance, in a row, that do not seem to match."""
 
-    Attributes:
-        first: index of the first unit.
-        last: index behind the last one.
-        evidence: natural log likelihood ratio, see the head of this module; above 0.
-    """
-
-    first: int
-    last: int
-    evidence: float
+    first: int  # index of the first unit
+    last: int  # index behind the last one
+    evidence: float  # natural log likelihood ratio, see the head of this module; above 0
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What the audit says of an utterance.
+    """What the audit says of an utterance: a row of the table, without its rank."""
 
-    Attributes:
-        id: of the utterance.
-        score: standard deviations, high where the text does not belong to the audio; None where the
-            utterance has no answer.
-        reason: in plain words.
-        speaker: None where nobody is named.
-        recording: the audio file, or None.
-        text: as it was given, or None.
-        duration: seconds, or None.
-        num_units: of the text.
-        num_flagged: those that are flagged.
-        evidence: in one place, natural logarithm.
-        fit: as a whole, standard deviations; high is worse.
-        start: seconds, of the place; None where there is none.
-        end: the same.
-        words: of the place; its units where nothing is known of words.
-        heard: what is perceived there, with blanks between.
-    """
-
-    id: str
-    score: float | None
-    reason: str
+    utterance: str
     speaker: str | None = None
-    recording: str | None = None
-    text: str | None = None
-    duration: float | None = None
-    num_units: int = 0
-    num_flagged: int = 0
-    evidence: float | None = None
-    fit: float | None = None
-    start: float | None = None
+    recording: str | None = None  # the audio file
+    # standard deviations, high where the text does not belong to the audio; None: no answer
+    score: float | None = None
+    reason: str = ""
+    start: float | None = None  # seconds, of the place that does not match, where there is one
     end: float | None = None
-    words: str = ""
-    heard: str = ""
+    words: str = ""  # of the place; its units where nothing is known of words
+    perceived: str = ""  # there, with blanks between
+    text: str | None = None  # as it was given
+    duration: float | None = None  # seconds
+    units: int = 0  # of the text
+    units_flagged: int = 0
+    evidence: float | None = None  # in one place, natural logarithm
+    fit: float | None = None  # as a whole, standard deviations; high is worse
+
+
+COLUMNS = ("rank", *(field.name for field in fields(Finding)))
 
 
 def ranked(answers: Callable[[], Iterable[Answer]]) -> list[Finding]:
-    """What the audit says of utterances, the worst first.
+    """What the audit says of utterances, the worst first; ``answers`` is called twice.
 
     A few hundred bytes of each utterance are held, and no answer.
-
-    Args:
-        answers: gives all of them anew, one by one; it is called twice.
     """
     gains, sizes, total = [], [], 0.0
     for answer in answers():
@@ -135,18 +105,14 @@ def ranked(answers: Callable[[], Iterable[Answer]]) -> list[Finding]:
     rate = total / sum(sizes)
     fits = fit_of(np.array(gains), np.array(sizes))
     findings = [finding_of(answer, rate, fit) for answer, fit in zip(answers(), fits.tolist())]
-    return sorted(findings, key=lambda finding: (-finding.score, finding.id))
+    return sorted(findings, key=lambda finding: (-finding.score, finding.utterance))
 
 
 def fit_of(gains: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """By how many standard deviations each gain is above what is usual at its length.
 
-    Args:
-        gains: (U,) float64, ``loop_gain`` of each utterance.
-        sizes: (U,) int, number of units.
-
-    Returns:
-        (U,) float64; 0 where all of a group are equal.
+    ``gains`` (U,) float64 are the ``loop_gain`` of utterances of ``sizes`` (U,) units; (U,)
+    float64, 0 where all of a group are equal.
     """
     fit = np.zeros(len(gains))
     order = np.argsort(sizes, kind="stable")
@@ -161,32 +127,24 @@ def fit_of(gains: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 def worst_stretch(units: Sequence[Unit], rate: float) -> Stretch | None:
     """The units in a row that match least; None where none is worse than chance makes one.
 
-    Args:
-        units: of an utterance.
-        rate: mean P(mispronounced) of the corpus.
+    ``rate`` is the mean P(mispronounced) of the corpus.
     """
     usual = _log_odds(rate)
     total = best = 0.0
     begin = 0
     found = (0, 0)
-    for place, unit in enumerate(units):
+    for index, unit in enumerate(units):
         if total <= 0:
-            total, begin = 0.0, place
+            total, begin = 0.0, index
         total += _log_odds(_p_of(unit)) - usual
         if total > best:
-            best, found = total, (begin, place + 1)
+            best, found = total, (begin, index + 1)
     evidence = best - math.log(max(len(units), 1))
     return Stretch(*found, evidence) if evidence > 0 else None
 
 
 def finding_of(answer: Answer, rate: float, fit: float) -> Finding:
-    """What the audit says of one utterance.
-
-    Args:
-        answer: of it.
-        rate: mean P(mispronounced) of the corpus.
-        fit: see :func:`fit_of`.
-    """
+    """What the audit says of one utterance; see :func:`worst_stretch` and :func:`fit_of`."""
     stretch = worst_stretch(answer.units, rate)
     evidence = 0.0 if stretch is None else stretch.evidence
     place: dict = {}
@@ -196,18 +154,18 @@ def finding_of(answer: Answer, rate: float, fit: float) -> Finding:
             "start": units[0].start,
             "end": max(unit.end for unit in units),
             "words": " ".join(_words(answer, units)),
-            "heard": " ".join(unit.perceived for unit in units),
+            "perceived": " ".join(unit.perceived for unit in units),
         }
     return Finding(
-        id=answer.id,
+        utterance=answer.id,
         score=(math.sqrt(2 * evidence) + fit) / math.sqrt(2),
         reason=_reason(answer, stretch, fit),
         speaker=answer.speaker,
         recording=source_of(answer.cut),
         text=answer.text,
         duration=answer.duration,
-        num_units=len(answer.units),
-        num_flagged=answer.num_flagged,
+        units=len(answer.units),
+        units_flagged=answer.num_flagged,
         evidence=evidence,
         fit=fit,
         **place,
@@ -262,25 +220,21 @@ def _reason(answer: Answer, stretch: Stretch | None, fit: float) -> str:
                 " at the beginning: the recording may be cut off there, or the text begins early"
             )
         return f"'{words}' does not seem to be said{where}"
-    heard = " ".join(unit.perceived for unit in units if unit.perceived != DELETED)
+    perceived = " ".join(unit.perceived for unit in units if unit.perceived != DELETED)
     changed = any(unit.flagged for unit in units)
-    if not changed or UNKNOWN in heard or len(heard) > 60:
+    if not changed or UNKNOWN in perceived or len(perceived) > 60:
         return f"'{words}' does not match what is said there"
-    return f"'{words}' does not match: heard as '{heard}'"
+    return f"'{words}' does not match: perceived as '{perceived}'"
 
 
 # ---- The command
 
 
 def audit(folder: Path, out: Path) -> int:
-    """Write the ranking of a folder of answers.
+    """Write the ranking of a folder of answers to a CSV file, see docs/formats.md.
 
     Utterances without an answer have the reason why there is none. They come first where it is
     that the recording is silent or too short for its text, and last otherwise.
-
-    Args:
-        folder: what `mlvae localize` has written, or the folder of a system after stage 5.
-        out: CSV file to write, see docs/formats.md; one that was not made here is left alone.
 
     Returns:
         The exit status: 0, 1 where some answers could not be read, 2 where none could.
@@ -299,21 +253,15 @@ def audit(folder: Path, out: Path) -> int:
     out = Path(out)
     with made_table(out, COMMAND, COLUMNS) as record:
         findings = ranked(lambda: read_answers(folder, skip, with_fit=True))
-        known = {finding.id for finding in findings} | unread.keys()
+        known = {finding.utterance for finding in findings} | unread.keys()
         without = {**dict(read_skipped(folder)), **unread}
         without = {n: r for n, r in without.items() if n not in known or n in unread}
-        lost = [Finding(name, None, f"no answer: {reason}") for name, reason in without.items()]
+        lost = [Finding(name, reason=f"no answer: {why}") for name, why in without.items()]
         if unread and not findings:  # an earlier table says more
             raise ValueError(f"{folder}: none of its answers can be used")
-        with (
-            atomic_path(out, record) as temporary,
-            temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
-        ):
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(COLUMNS)
-            lost.sort(key=lambda one: not _is_unfit(one))
-            first = sum(map(_is_unfit, lost))
-            writer.writerows(_rows([*lost[:first], *findings, *lost[first:]]))
+        unfit = [one for one in lost if _is_unfit(one)]
+        others = [one for one in lost if not _is_unfit(one)]
+        write_csv(out, COLUMNS, _rows([*unfit, *findings, *others]), record)
     log(
         f"{COMMAND}: {len(findings) + len(lost)} in = {len(findings)} done + {len(lost)} without "
         f"an answer; {out}"
@@ -328,14 +276,10 @@ def _is_unfit(finding: Finding) -> bool:
 
 
 def _rows(findings: Iterable[Finding]) -> Iterator[Sequence[object]]:
-    for rank, f in enumerate(findings, 1):
-        yield (
-            *(rank, f.id, f.speaker or "", f.recording or "", _number(f.score), f.reason),
-            *(_number(f.start), _number(f.end), f.words, f.heard, f.text or ""),
-            *(_number(f.duration), f.num_units, f.num_flagged),
-            *(_number(f.evidence), _number(f.fit)),
-        )
+    for rank, finding in enumerate(findings, 1):
+        values = (getattr(finding, field.name) for field in fields(Finding))
+        yield rank, *map(_cell, values)
 
 
-def _number(value: float | None) -> float | str:
-    return "" if value is None else round(value, 3)
+def _cell(value: object) -> object:
+    return "" if value is None else round(value, 3) if isinstance(value, float) else value

@@ -70,12 +70,9 @@ Weight = Annotated[float, Bounds(0.0, 1e6)]
 
 
 class Settings:
-    """Base of dataclasses that check their fields by what their types declare.
+    """Base of dataclasses that check their fields: ValueError names one of another type.
 
     A subclass that checks how its fields go together calls ``super().__post_init__()`` first.
-
-    Raises:
-        ValueError: a field is none of what its type allows; names it.
     """
 
     def __post_init__(self) -> None:
@@ -86,14 +83,11 @@ class Settings:
 def checked(kind: Any, value: Any, place: str) -> Any:
     """The value of a setting, a whole number as a float where a number is wanted.
 
-    Args:
-        kind: what it may be: bool, int, float or str, each also with :class:`Bounds` by
-            ``Annotated``; a ``Literal``; a list of these; or a dataclass.
-        value: what was given.
-        place: its name, for the message.
+    Kinds are bool, int, float or str, each also with :class:`Bounds` by ``Annotated``; a
+    ``Literal``; a list of these; or a dataclass.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the value is something else; begins with its place.
     """
     if get_origin(kind) is Literal:
         choices = get_args(kind)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import io
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,16 +19,16 @@ from tabulate import tabulate
 
 from mlvae.answers import Answer, Unit, read_answers
 from mlvae.data.audio import files_below
-from mlvae.data.text import decode_text
+from mlvae.data.text import decode_text, lines_of_table
 from mlvae.data.textgrid import TextGrid, read_textgrid, shift_to_recording, tidy_intervals
-from mlvae.made import Record, atomic_path, path_of_id
+from mlvae.made import Record, path_of_id
 from mlvae.report.textgrid import POINTS
 from mlvae.score.calibration import calibration
 from mlvae.score.hypotheses import Hypothesis, known_probabilities, outcomes, perceived_accuracy
 from mlvae.score.metrics import score
-from mlvae.score.reference import UNCLEAR, Reference
+from mlvae.score.reference import UNCLEAR, Reference, firsts
 from mlvae.score.tables import TOLERANCE, tabulated
-from mlvae.stage import log, made_table
+from mlvae.stage import log, made_table, write_csv
 
 COMMAND = "compare"
 COLUMNS = (
@@ -50,50 +49,49 @@ ROUNDING = 2e-6
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a person says of a unit.
+    """What a person says of a unit."""
 
-    Attributes:
-        perceived: the unit that was said, ``-`` none, ``err`` one that has no name; the canonical
-            one where it is right.
-        start: seconds; None where nothing was said of times.
-        end: the same.
-    """
-
+    # the unit that was said, ``-`` none, ``err`` one that has no name; the canonical one where it
+    # is right
     perceived: str
-    start: float | None = None
-    end: float | None = None
+    start: float | None = None  # seconds; None where nothing was said of times
+    end: float | None = None  # seconds
 
 
-class TextGrids:
+class _Corrections:
+    """What a person has made of answers, and what of it can be used."""
+
+    has_times: bool
+
+    def __init__(self) -> None:
+        self.skipped: dict[str, str] = {}  # by file or line the reason why it cannot be used
+        self.num_done = 0  # files or lines that were used
+        self.num_unsure = 0  # units that the person cannot tell
+        self.num_unchanged = 0  # files that say what the answers say
+
+    def _skip(self, place: object, reason: object) -> None:
+        self.skipped[str(place)] = " ".join(str(reason).split())
+
+
+class TextGrids(_Corrections):
     """A folder of TextGrids, named as the utterances.
 
     The tier ``perceived`` (of stage 5 ``mlvae_perceived``) is the correction: one label for each
     unit, in order, of an interval or, for what has no length, of a point. ``-`` is a unit that was
     left out, ``?`` one that the person cannot tell. The tier ``units``, where it is still there,
     says which units are meant, and its times count where only they were changed.
-
-    Attributes:
-        skipped: by file the reason why it cannot be used.
-        num_done: files that were used.
-        num_unchanged: those that say what the answers say.
-        num_unsure: units that the person cannot tell.
     """
 
     has_times = True
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.skipped: dict[str, str] = {}
-        self.num_done = self.num_unchanged = self.num_unsure = 0
+        super().__init__()
         self._files: dict[str, Path] = {}
         for path in files_below(folder, lambda error: self._skip(error.filename, error)):
             if path.suffix.lower() == ".textgrid":
                 other = self._files.setdefault(str(path.relative_to(folder).with_suffix("")), path)
                 if other != path:
                     self._skip(path, f"{other.name} has the same name, and is used")
-
-    def _skip(self, place: object, reason: object) -> None:
-        self.skipped[str(place)] = " ".join(str(reason).split())
 
     def of(self, answer: Answer) -> dict[int, Verdict]:
         """By index of a unit the verdict; empty where there is no file, or one that is no use."""
@@ -123,10 +121,7 @@ class TextGrids:
 
 
 def verdicts_of(grid: TextGrid, answer: Answer) -> dict[int, Verdict]:
-    """What a corrected TextGrid says of the units of an answer.
-
-    Returns:
-        By index of a unit the verdict; units that the person cannot tell are not there.
+    """By index of a unit what a corrected TextGrid says; units that are unsure are not there.
 
     Raises:
         ValueError: a tier is missing, or its units are not those of the answer.
@@ -149,12 +144,12 @@ def verdicts_of(grid: TextGrid, answer: Answer) -> dict[int, Verdict]:
             "- where it was left out"
         )
     found = {}
-    for place, (unit, (label, start, end)) in enumerate(zip(answer.units, said)):
+    for index, (unit, (label, start, end)) in enumerate(zip(answer.units, said)):
         verdict = Verdict(label, start, end)
         if units is not None and not _moved(unit, verdict, ROUNDING):
-            verdict = Verdict(label, *units[place][1:])
+            verdict = Verdict(label, *units[index][1:])
         if label != UNSURE:
-            found[place] = verdict
+            found[index] = verdict
     return found
 
 
@@ -175,29 +170,22 @@ def _short(labels: Iterable[str]) -> str:
     return repr(text if len(text) <= 60 else f"{text[:57]}...")
 
 
-class Table:
+class Table(_Corrections):
     """A table (.csv, .tsv) of verdicts, a row for each unit that was judged.
 
     Columns are named as those of ``units.csv``: ``utterance``; ``index`` or ``start`` of the unit;
     ``verdict``: ``right`` where the sound is that of the text, ``wrong``, ``unsure``, or nothing;
     and where they are there ``unit``, which is checked, and ``said``, the sound that was said.
-
-    Attributes:
-        skipped: by line the reason why it cannot be used.
-        num_done: lines that were used.
-        num_unsure: units that the person cannot tell.
     """
 
     has_times = False
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.skipped: dict[str, str] = {}
-        self.num_done = self.num_unsure = 0
-        self._rows: dict[str, list[tuple[int, dict[str, str]]]] = {}
+        super().__init__()
+        self._rows: dict[str, list[tuple[str, dict[str, str]]]] = {}
         lines = decode_text(path.read_bytes()).lstrip("\ufeff").split("\n")
         delimiter = max(",;\t", key=lines[0].count)
-        reader = csv.DictReader(io.StringIO("\n".join(lines)), delimiter=delimiter)
+        reader = csv.DictReader(lines_of_table("\n".join(lines)), delimiter=delimiter)
         try:
             reader.fieldnames = [name.strip().lower() for name in reader.fieldnames or ()]
             columns = set(reader.fieldnames)
@@ -210,12 +198,9 @@ class Table:
                 cells = {name: (row.get(name) or "").strip() for name in columns}
                 if cells["verdict"]:
                     rows = self._rows.setdefault(cells["utterance"], [])
-                    rows.append((reader.line_num, cells))
+                    rows.append((f"{path}, line {reader.line_num}", cells))
         except csv.Error as error:
             raise ValueError(f"{path}, line {reader.line_num + 1}: {error}") from error
-
-    def _skip(self, line: int, reason: object) -> None:
-        self.skipped[f"{self.path}, line {line}"] = str(reason)
 
     def of(self, answer: Answer) -> dict[int, Verdict]:
         """By index of a unit the verdict."""
@@ -249,19 +234,19 @@ def _of_row(cells: dict[str, str], answer: Answer) -> tuple[int, Verdict | None]
     verdict = cells["verdict"].lower()
     if verdict not in VERDICTS:
         raise ValueError(f"the verdict {cells['verdict']!r} is none of {', '.join(VERDICTS)}")
-    place = _place(cells, answer.units)
-    unit = answer.units[place].symbol
+    index = _index_of(cells, answer.units)
+    unit = answer.units[index].symbol
     if cells.get("unit", unit) not in ("", unit):
-        raise ValueError(f"unit {place} of {answer.id} is {unit!r}, not {cells['unit']!r}")
+        raise ValueError(f"unit {index} of {answer.id} is {unit!r}, not {cells['unit']!r}")
     said = cells.get("said", "")
     if verdict == "wrong" and said == unit:
-        raise ValueError(f"unit {place} of {answer.id} is wrong, and {said!r} all the same")
+        raise ValueError(f"unit {index} of {answer.id} is wrong, and {said!r} all the same")
     if verdict == "unsure":
-        return place, None
-    return place, Verdict(unit if verdict == "right" else said or UNCLEAR)
+        return index, None
+    return index, Verdict(unit if verdict == "right" else said or UNCLEAR)
 
 
-def _place(cells: dict[str, str], units: Sequence[Unit]) -> int:
+def _index_of(cells: dict[str, str], units: Sequence[Unit]) -> int:
     name = "index" if cells.get("index") else "start"
     try:
         value = float(cells.get(name, "").replace(",", "."))
@@ -273,7 +258,7 @@ def _place(cells: dict[str, str], units: Sequence[Unit]) -> int:
         return int(value)
     if not math.isfinite(value):
         raise ValueError(f"start is {value}, which is no time")
-    nearest = min(range(len(units)), key=lambda place: abs(units[place].start - value))
+    nearest = min(range(len(units)), key=lambda index: abs(units[index].start - value))
     if abs(units[nearest].start - value) > TOLERANCE:
         raise ValueError(f"no unit starts at {value:g} s")
     return nearest
@@ -289,50 +274,45 @@ def _moved(unit: Unit, verdict: Verdict, tolerance: float) -> bool:
     return max(abs(unit.start - verdict.start), abs(unit.end - verdict.end)) > tolerance
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Judged:
-    """The units that were judged, one after the other."""
+    """A unit that was judged."""
 
-    utterances: list[str] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)
-    units: list[Unit] = field(default_factory=list)
-    verdicts: list[Verdict] = field(default_factory=list)
+    utterance: str
+    unit: Unit
+    verdict: Verdict
 
-    def add(self, answer: Answer, verdicts: dict[int, Verdict]) -> None:
-        """Those of an utterance that has some."""
-        self.utterances.append(answer.id)
-        self.sizes.append(len(verdicts))
-        self.units += [answer.units[place] for place in verdicts]
-        self.verdicts += verdicts.values()
 
-    def arrays(self) -> tuple[Reference, Hypothesis]:
-        """Correction and answers as the project's metrics read them.
+def _arrays(judged: Sequence[_Judged]) -> tuple[Reference, Hypothesis]:
+    """Correction and answers as the project's metrics read them.
 
-        A unit without a corrected time has that of the answer.
-        """
-        spans = [(u.start, max(u.start, u.end)) for u in self.units]
-        true = [
-            span if v.start is None or v.end is None else (v.start, v.end)
-            for span, v in zip(spans, self.verdicts)
-        ]
-        known = [u.p_mispronounced for u in self.units if u.p_mispronounced is not None]
-        reference = Reference(
-            self.utterances,
-            self.utterances,
-            np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64),
-            [unit.symbol for unit in self.units],
-            [verdict.perceived for verdict in self.verdicts],
-            *np.array(true, dtype=np.float64).T,
-            [name for name, size in zip(self.utterances, self.sizes) for _ in range(size)],
-        )
-        hypothesis = Hypothesis(
-            COMMAND,
-            *np.array(spans, dtype=np.float64).T,
-            np.array([unit.flagged for unit in self.units]),
-            probabilities=np.array(known) if len(known) == len(self.units) else None,
-            perceived=tuple(unit.perceived for unit in self.units),
-        )
-        return reference, hypothesis
+    A unit without a corrected time has that of the answer.
+    """
+    sizes = Counter(one.utterance for one in judged)
+    units, verdicts = [one.unit for one in judged], [one.verdict for one in judged]
+    spans = [(u.start, max(u.start, u.end)) for u in units]
+    true = [
+        span if v.start is None or v.end is None else (v.start, v.end)
+        for span, v in zip(spans, verdicts)
+    ]
+    known = [u.p_mispronounced for u in units if u.p_mispronounced is not None]
+    reference = Reference(
+        list(sizes),
+        list(sizes),
+        firsts(list(sizes.values())),
+        [unit.symbol for unit in units],
+        [verdict.perceived for verdict in verdicts],
+        *np.array(true, dtype=np.float64).T,
+        [one.utterance for one in judged],
+    )
+    hypothesis = Hypothesis(
+        COMMAND,
+        *np.array(spans, dtype=np.float64).T,
+        np.array([unit.flagged for unit in units]),
+        probabilities=np.array(known) if len(known) == len(units) else None,
+        perceived=tuple(unit.perceived for unit in units),
+    )
+    return reference, hypothesis
 
 
 def compare(folder: Path, corrected: Path, out: Path | None = None) -> int:
@@ -348,8 +328,7 @@ def compare(folder: Path, corrected: Path, out: Path | None = None) -> int:
         The exit status: 0, 1 where some corrections could not be used, 2 where none could.
 
     Raises:
-        ValueError: answers or corrections cannot be read, or something is in the way.
-        OSError: something cannot be read or written.
+        ValueError, OSError: something cannot be read or written, or is in the way.
     """
     if out is None:
         return _compare(folder, corrected, None, None)
@@ -360,26 +339,22 @@ def compare(folder: Path, corrected: Path, out: Path | None = None) -> int:
 def _compare(folder: Path, corrected: Path, out: Path | None, record: Record | None) -> int:
     corrected = Path(corrected)
     corrections = TextGrids(corrected) if corrected.is_dir() else Table(corrected)
-    judged = _Judged()
+    judged: list[_Judged] = []
     differences: list[Sequence[object]] = []
 
     def skip(name: str, reason: str, place: str) -> None:
         log(f"{COMMAND}: no answer of {name} ({place}): {reason}")
 
     for answer in read_answers(folder, skip):
-        if verdicts := corrections.of(answer):
-            judged.add(answer, verdicts)
-            differences += _differences(answer, verdicts)
+        verdicts = corrections.of(answer)
+        judged += [_Judged(answer.id, answer.units[i], verdict) for i, verdict in verdicts.items()]
+        differences += _differences(answer, verdicts)
     corrections.finish()
     for place, reason in corrections.skipped.items():
         log(f"{COMMAND}: skipped {place}: {reason}")
     if out is not None and corrections.num_done:
-        with (
-            atomic_path(out, record) as temporary,
-            temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
-        ):
-            csv.writer(file, lineterminator="\n").writerows([COLUMNS, *differences])
-    if judged.units:
+        write_csv(out, COLUMNS, differences, record)
+    if judged:
         print(f"\n{_report(judged, corrections)}\n\n{_shown(differences, out)}\n", flush=True)
     done, skipped = corrections.num_done, len(corrections.skipped)
     log(f"{COMMAND}: {done + skipped} in = {done} done + {skipped} skipped")
@@ -390,8 +365,8 @@ def _compare(folder: Path, corrected: Path, out: Path | None, record: Record | N
 
 def _differences(answer: Answer, verdicts: dict[int, Verdict]) -> Iterator[Sequence[object]]:
     """Rows of the units of which the correction says something else; see docs/formats.md."""
-    for place, verdict in verdicts.items():
-        unit = answer.units[place]
+    for index, verdict in verdicts.items():
+        unit = answer.units[index]
         is_wrong = verdict.perceived != unit.symbol
         kind = ""
         if is_wrong != unit.flagged:
@@ -407,21 +382,24 @@ def _differences(answer: Answer, verdicts: dict[int, Verdict]) -> Iterator[Seque
                 "" if number is None else round(number, 6) for number in numbers
             )
             yield (
-                *(answer.id, start, end, word, place, unit.symbol, p, unit.perceived),
+                *(answer.id, start, end, word, index, unit.symbol, p, unit.perceived),
                 *(verdict.perceived, kind, true_start, true_end),
             )
 
 
-def _report(judged: _Judged, corrections: TextGrids | Table) -> str:
+def _report(judged: Sequence[_Judged], corrections: _Corrections) -> str:
     """The metrics as text."""
-    reference, hypothesis = judged.arrays()
-    scores, wrong = score(outcomes(reference, hypothesis)), reference.positive
+    reference, hypothesis = _arrays(judged)
+    # What both sides call left out is nowhere, and no boundary of it can be wrong.
+    somewhere = (hypothesis.ends > hypothesis.starts) | (reference.ends > reference.starts)
+    compared = replace(outcomes(reference, hypothesis), annotated=somewhere)
+    scores, wrong = score(compared), reference.positive
     lines = [
-        f"{len(wrong):,} units of {len(judged.utterances):,} utterances were judged: "
+        f"{len(wrong):,} units of {len(reference.utterances):,} utterances were judged: "
         f"{wrong.sum():,} mispronounced ({100 * wrong.mean():.1f} %), {hypothesis.flags.sum():,} "
         f"flagged; {corrections.num_unsure:,} more are unsure, and do not count"
     ]
-    if isinstance(corrections, TextGrids) and corrections.num_unchanged:
+    if corrections.num_unchanged:
         lines.append(
             f"{corrections.num_unchanged:,} of {corrections.num_done:,} files say what the answers "
             "say: they count as looked at and found right"

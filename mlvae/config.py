@@ -37,35 +37,22 @@ CONFIG = "config.yaml"
 
 @dataclass
 class System(Settings):
-    """A system as the configuration declares it.
+    """A system as the configuration declares it."""
 
-    Attributes:
-        name: what ``--systems`` calls it, and its folder within that of the experiment.
-        kind: one of :data:`mlvae.systems.KINDS`: how it is trained and how it answers.
-        base: the system whose settings it has, but for its own; that one's kind, too.
-        label: its row in the table; default: the name.
-        note: what it is, for the notes below the table.
-        compare: what its figures are compared with: names of systems, or labels of rows that flag
-            every unit.
-        flag_all: a row ``flag-all (...)`` is made of this system's spans; empty: none.
-        in_plot: whether the plot of an utterance shows its hypothesis.
-        model_of: the system whose model it answers with, whenever that one answers; empty: its own.
-            The kind says whether there is one.
-        settings: of the kind's type, from what the entry says besides these.
-        lacking: sections that the kind needs and no file has; such a system can be shown, but not
-            trained.
-    """
-
-    name: str
-    kind: str
-    base: str = ""
-    label: str = ""
-    note: str = ""
+    name: str  # what ``--systems`` calls it, and its folder within that of the experiment
+    kind: str  # one of :data:`mlvae.systems.KINDS`: how it is trained and how it answers
+    base: str = ""  # the system whose settings it has, but for its own; that one's kind, too
+    label: str = ""  # its row in the table; default: the name
+    note: str = ""  # what it is, for the notes below the table
+    # what its figures are compared with: names of systems, or labels of rows that flag every unit
     compare: list[str] = field(default_factory=list)
-    flag_all: str = ""
-    in_plot: bool = True
+    flag_all: str = ""  # a row ``flag-all (...)`` is made of this system's spans; empty: none
+    in_plot: bool = True  # whether the plot of an utterance shows its hypothesis
+    # the system whose model it answers with, whenever that one answers; empty: its own. The kind
+    # says whether there is one.
     model_of: str = ""
-    settings: Any = None
+    settings: Any = None  # of the kind's type, from what the entry says besides these
+    # sections that the kind needs and no file has; such a system can be shown, but not trained
     lacking: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -86,38 +73,25 @@ _DECLARED = {
 
 @dataclass
 class RecipeConfig(Settings):
-    """Everything that stages 3 to 6 can be told.
+    """Everything that stages 3 to 6 can be told."""
 
-    Attributes:
-        deltas: whether deltas and delta-deltas are appended to the FBANK for ML-VAE (not for
-            forced alignment, which must see little around a frame).
-        silence: whether silence is optional at edges and between words.
-        align: forced alignment, and the alignment of what was perceived.
-        systems: by name, in the order of the table.
-    """
-
+    # whether deltas and delta-deltas are appended to the FBANK for ML-VAE (not for forced
+    # alignment, which must see little around a frame)
     deltas: bool = False
-    silence: bool = False
+    silence: bool = False  # whether silence is optional at edges and between words
+    # forced alignment, and the alignment of what was perceived
     align: AlignConfig = field(default_factory=AlignConfig)
-    systems: dict[str, System] = field(default_factory=dict)
+    systems: dict[str, System] = field(default_factory=dict)  # by name, in the order of the table
 
     def declared(self, name: str) -> System:
-        """A system with a model of its own.
-
-        Raises:
-            ValueError: there is none of this name.
-        """
+        """A system with a model of its own; ValueError where there is none of this name."""
         if name not in self.systems or self.systems[name].model_of:
             known = ", ".join(one.name for one in self.systems.values() if not one.model_of)
             raise ValueError(f"there is no system {name!r}; there are: {known or 'none'}")
         return self.systems[name]
 
     def system(self, name: str) -> System:
-        """A system that can be trained.
-
-        Raises:
-            ValueError: there is none of this name, or its entry lacks something.
-        """
+        """A system that can be trained; ValueError where there is none, or it lacks something."""
         system = self.declared(name)
         if system.lacking:
             raise ValueError(
@@ -152,9 +126,8 @@ def load_config(
         with_bases: whether it may have a base; a file that may not leads to no other.
 
     Raises:
-        ValueError: the file or its base is absent or no YAML, has an unknown key, an empty section
-            or a value without meaning, or there is no such system, or none is named; names file and
-            key.
+        ValueError: a file is absent or no YAML, has an unknown key, an empty section or a value
+            without meaning, or there is no such system, or none is named; names file and key.
     """
     path = Path(path)
     content = _read(path, (), with_bases)
@@ -181,8 +154,7 @@ def write_config(path: Path, config: RecipeConfig, name: str) -> None:
     Read again it gives the same settings. What the system is compared with is left out.
 
     Raises:
-        ValueError: there is no such system.
-        OSError: the file cannot be written; names it.
+        ValueError, OSError: there is no such system, or the file cannot be written.
     """
     system = config.system(name)
     entry = {key: getattr(system, key) for key in _DECLARED if key not in ("base", "compare")}
@@ -200,13 +172,11 @@ def write_config(path: Path, config: RecipeConfig, name: str) -> None:
 def _system(name: str, entries: Mapping[str, dict[str, Any]]) -> System:
     """A system from its entry and those of its bases; ValueError names the key."""
     place = f"systems.{name}"
-    chain = [name]
-    while base := entries[chain[-1]].get("base"):
-        if base not in entries:
-            raise ValueError(f"{place}: there is no system {base!r} to be its base")
-        if base in chain:
-            raise ValueError(f"{place}: base leads back to {base!r}")
-        chain.append(base)
+    chain, beyond = _chain(name, entries)
+    if beyond in chain:
+        raise ValueError(f"{place}: base leads back to {beyond!r}")
+    if beyond:
+        raise ValueError(f"{place}: there is no system {beyond!r} to be its base")
     settings: dict[str, Any] = {}
     for one in reversed(chain):
         own = {key: value for key, value in entries[one].items() if key not in _DECLARED}
@@ -224,15 +194,22 @@ def _system(name: str, entries: Mapping[str, dict[str, Any]]) -> System:
     )
 
 
-def _kind_of(name: str, entries: Mapping[str, dict[str, Any]]) -> str:
+def _chain(name: str, entries: Mapping[str, Any]) -> tuple[list[str], str]:
+    """A system and its bases; and a base that is not there, or is one of them; else empty.
+
+    Entries that are no sections are for others to name.
+    """
+    chain: list[str] = []
+    while isinstance(name, str) and isinstance(entries.get(name), dict) and name not in chain:
+        chain.append(name)
+        name = entries[name].get("base") or ""
+    return chain, name
+
+
+def _kind_of(name: str, entries: Mapping[str, Any]) -> str:
     """The kind of a system, its own or that of a base; empty where none says it."""
-    seen: set[str] = set()
-    while name in entries and name not in seen:
-        if kind := entries[name].get("kind"):
-            return kind
-        seen.add(name)
-        name = entries[name].get("base", "")
-    return ""
+    kinds = (entries[one].get("kind") for one in _chain(name, entries)[0])
+    return next(filter(None, kinds), "")
 
 
 def _check_references(systems: Mapping[str, System]) -> None:
@@ -314,11 +291,10 @@ def _check_entries(own: Any, whole: Any) -> None:
         kind = _kind_of(name, whole)
         if kind in KINDS:
             kinds.update(get_type_hints(KINDS[kind].settings, include_extras=True))
-        elif kind or not entry.get("base"):
-            said = (
-                f"kind must be one of {', '.join(KINDS)}, not {kind!r}" if kind else "has no kind"
-            )
-            raise ValueError(f"{place}: {said}" if kind else f"{place} {said}")
+        elif kind:
+            raise ValueError(f"{place}: kind must be one of {', '.join(KINDS)}, not {kind!r}")
+        elif not entry.get("base"):
+            raise ValueError(f"{place} has no kind")
         _check_values(kinds, entry, place)
 
 
@@ -397,19 +373,13 @@ def _read_yaml(path: Path) -> Any:
 
 
 def _check_nodes(node: yaml.Node, sizes: dict[int, int | None]) -> int:
-    """Refuse keys that come twice, and aliases that make much of little, before values are made.
+    """How many values a node stands for, aliases written out.
 
-    A few lines of aliases of aliases stand for more values than a machine can hold.
-
-    Args:
-        node: what to look through.
-        sizes: of the nodes that were looked through, by their identity; None for those in work.
-
-    Returns:
-        How many values the node stands for, aliases written out.
+    A few lines of aliases of aliases stand for more values than a machine can hold. ``sizes`` are
+    those of nodes that were looked through, by identity; None for those in work.
 
     Raises:
-        ValueError: one of the two, with its line.
+        ValueError: aliases make too much of little, or a key comes twice; names the line.
     """
     place = f"line {node.start_mark.line + 1}: "
     size = sizes.setdefault(id(node), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import random
 import sys
 from collections.abc import Iterator
@@ -58,6 +59,17 @@ def give_back_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+def keep_no_kernels() -> None:
+    """Let oneDNN, which runs convolutions, forget a kernel when it has run.
+
+    It makes one for every shape of a batch, and would keep 1024 of them, 60 kB each, among what is
+    freed again. Where no shape comes twice, as where recordings pass once, keeping them is slower,
+    too. This must be called before the first convolution of the process; what the user has set
+    stays.
+    """
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "0")
 
 
 def seed_everything(seed: int) -> None:

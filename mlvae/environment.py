@@ -25,76 +25,60 @@ from mlvae.compat import misfits
 
 @dataclass(frozen=True)
 class Package:
-    """One package as it was found.
+    """One package as it was found."""
 
-    Args:
-        version: None where the package is not installed.
-        error: first line of what importing it raised; None where it imports.
-    """
-
-    version: str | None = None
-    error: str | None = None
+    version: str | None = None  # None where the package is not installed
+    error: str | None = None  # first line of what importing it raised; None where it imports
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What :func:`diagnose` judges.
+    """What :func:`diagnose` judges."""
 
-    Args:
-        python: version of the interpreter.
-        cuda: version of CUDA that torch was built for; None for a torch without.
-        cuda_devices: names of the devices that torch can use.
-        k2_torch: version of torch that k2 was built for, as in ``1.13.1+cu117``.
-        k2_cuda: version of CUDA that k2 was built for; empty for a k2 without.
-        k2_modules: file names of k2's compiled module, when none of them is for this Python.
-        torchaudio_torch: version of torch that torchaudio asks for; None where it asks for no
-            particular one.
-    """
-
-    python: str
+    python: str  # version of the interpreter
     torch: Package = Package()
     k2: Package = Package()
     torchaudio: Package = Package()
     lhotse: Package = Package()
     numpy: Package = Package()
-    cuda: str | None = None
-    cuda_devices: tuple[str, ...] = ()
-    k2_torch: str | None = None
-    k2_cuda: str | None = None
+    cuda: str | None = None  # version of CUDA that torch was built for; None for a torch without
+    cuda_devices: tuple[str, ...] = ()  # names of the devices that torch can use
+    k2_torch: str | None = None  # version of torch that k2 was built for, as in ``1.13.1+cu117``
+    k2_cuda: str | None = None  # version of CUDA that k2 was built for; empty for a k2 without
+    # file names of k2's compiled module, when none of them is for this Python
     k2_modules: tuple[str, ...] = ()
+    # version of torch that torchaudio asks for; None where it asks for no particular one
     torchaudio_torch: str | None = None
 
 
 def diagnose(facts: Facts, need_cuda: bool = False) -> list[str]:
     """Say what is wrong, a short phrase for each thing, the causes before what follows from them.
 
-    An error that another phrase already explains is not listed again.
-
-    Args:
-        facts: what was found.
-        need_cuda: whether it is wrong that there is no CUDA device.
-
-    Returns:
-        An empty list where everything fits.
+    An error that another phrase already explains is not listed again. With ``need_cuda`` it is
+    wrong, too, that there is no CUDA device.
     """
-    problems = _torch_problems(facts) + _k2_problems(facts) + _other_problems(facts)
-    if need_cuda and _works(facts.torch) and not facts.cuda_devices:
+    torch, torch_works = facts.torch.version, _works(facts.torch)
+    problems = ["no torch"] if torch is None else misfits(torch, numpy=facts.numpy.version)
+    if torch is not None and not torch_works:
+        problems.append(f"torch does not import: {facts.torch.error}")
+    for name, wrong in (
+        ("k2", _misfits_of_k2(facts)),
+        ("torchaudio", _misfits_of_torchaudio(facts)),
+        ("lhotse", misfits(torch, lhotse=facts.lhotse.version) if torch else []),
+    ):
+        package: Package = getattr(facts, name)
+        if package.version is None:
+            problems.append(f"no {name}")
+        elif wrong:
+            problems += wrong
+        elif package.error is not None and torch_works:
+            problems.append(f"{name} does not import: {package.error}")
+    if need_cuda and torch_works and not facts.cuda_devices:
         problems.append("no CUDA device")
     return problems
 
 
-def _torch_problems(facts: Facts) -> list[str]:
-    if facts.torch.version is None:
-        return ["no torch"]
-    problems = misfits(facts.torch.version, numpy=facts.numpy.version)
-    if facts.torch.error is not None:
-        problems.append(f"torch does not import: {facts.torch.error}")
-    return problems
-
-
-def _k2_problems(facts: Facts) -> list[str]:
-    if facts.k2.version is None:
-        return ["no k2"]
+def _misfits_of_k2(facts: Facts) -> list[str]:
     problems = []
     if facts.k2_modules:
         problems.append(
@@ -110,68 +94,41 @@ def _k2_problems(facts: Facts) -> list[str]:
         )
     if facts.k2_cuda == "" and facts.cuda_devices:
         problems.append("k2 is built for the CPU only, though CUDA is there")
-    if facts.k2.error is not None and _works(facts.torch) and not problems:
-        problems.append(f"k2 does not import: {facts.k2.error}")
     return problems
 
 
-def _other_problems(facts: Facts) -> list[str]:
-    problems = []
-    torch = facts.torch.version
-    wanted = facts.torchaudio_torch
-    if facts.torchaudio.version is None:
-        problems.append("no torchaudio")
-    elif torch and wanted and _base(wanted) != _base(torch):
-        problems.append(
-            f"torchaudio {facts.torchaudio.version} is made for torch {wanted}, "
-            f"but torch is {torch}"
-        )
-    elif facts.torchaudio.error is not None and _works(facts.torch):
-        problems.append(f"torchaudio does not import: {facts.torchaudio.error}")
-    if facts.lhotse.version is None:
-        problems.append("no lhotse")
-    elif torch and (wrong := misfits(torch, lhotse=facts.lhotse.version)):
-        problems += wrong
-    elif facts.lhotse.error is not None and _works(facts.torch):
-        problems.append(f"lhotse does not import: {facts.lhotse.error}")
-    return problems
+def _misfits_of_torchaudio(facts: Facts) -> list[str]:
+    torch, wanted, own = facts.torch.version, facts.torchaudio_torch, facts.torchaudio.version
+    if not torch or not wanted or _base(wanted) == _base(torch):
+        return []
+    return [f"torchaudio {own} is made for torch {wanted}, but torch is {torch}"]
 
 
 def versions(more: Sequence[str] = ()) -> dict[str, str | None]:
     """Versions of Python, of what results depend on, and of the packages ``more``."""
-    found: dict[str, str | None] = {
-        "python": platform.python_version(),
-        "mlvae": mlvae.__version__,
-    }
-    for name in ("torch", "k2", "lhotse", "numpy", "scipy", *more):
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = None
-    return found
+    names = ("torch", "k2", "lhotse", "numpy", "scipy", *more)
+    own = {"python": platform.python_version(), "mlvae": mlvae.__version__}
+    return {**own, **{name: _installed(name) for name in names}}
+
+
+def _installed(name: str) -> str | None:
+    """The version that a package's metadata have; None where there are none."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def gather() -> Facts:
     """Look at what is installed; raises nothing where things are missing or broken."""
-    torch, torch_module = _look("torch")
-    k2, _ = _look("k2")
-    torchaudio, _ = _look("torchaudio")
-    lhotse, _ = _look("lhotse")
-    numpy, _ = _look("numpy")
-    cuda, devices = None, ()
-    if torch_module is not None:
-        cuda = torch_module.version.cuda
-        devices = _cuda_devices(torch_module)
+    found = {name: _look(name) for name in ("torch", "k2", "torchaudio", "lhotse", "numpy")}
+    _, torch = found["torch"]
     k2_torch, k2_cuda, k2_modules = _look_into_k2()
     return Facts(
         python=platform.python_version(),
-        torch=torch,
-        k2=k2,
-        torchaudio=torchaudio,
-        lhotse=lhotse,
-        numpy=numpy,
-        cuda=cuda,
-        cuda_devices=devices,
+        **{name: package for name, (package, _) in found.items()},
+        cuda=None if torch is None else torch.version.cuda,
+        cuda_devices=() if torch is None else _cuda_devices(torch),
         k2_torch=k2_torch,
         k2_cuda=k2_cuda,
         k2_modules=k2_modules,
@@ -215,19 +172,14 @@ def _version(package: Package) -> str:
 
 def _look(name: str) -> tuple[Package, ModuleType | None]:
     """Import a package, and find its version where that fails."""
-    error = None
-    module = None
+    error = module = None
     try:
         module = importlib.import_module(name)
     except Exception as exception:  # a broken binary may raise anything while it is loaded
         error = (str(exception).strip() or type(exception).__name__).splitlines()[0]
-    version = getattr(module, "__version__", None)
-    if version is None:
-        try:
-            version = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            installed = module is not None or _spec(name) is not None
-            version = "of unknown version" if installed else None
+    version = getattr(module, "__version__", None) or _installed(name)
+    if version is None and (module is not None or _spec(name) is not None):
+        version = "of unknown version"
     return Package(version, error), module
 
 
@@ -248,12 +200,7 @@ def _cuda_devices(torch: ModuleType) -> tuple[str, ...]:
 
 
 def _look_into_k2() -> tuple[str | None, str | None, tuple[str, ...]]:
-    """Read from k2's files what it was built for; importing it may be what fails.
-
-    Returns:
-        The version of torch, the version of CUDA (empty: without), and the names of the compiled
-        modules if none of them is for this Python.
-    """
+    """`k2_torch`, `k2_cuda` and `k2_modules` by k2's files; importing it may be what fails."""
     spec = _spec("k2")
     if spec is None or spec.origin is None:
         return None, None, ()
@@ -292,12 +239,7 @@ CPU_INFO = Path("/proc/cpuinfo")
 
 
 def machine_line() -> str:
-    """Where something is measured: the number of cores, the model of the CPU, and any GPU.
-
-    Example:
-        >>> machine_line()
-        '2 cores of Intel(R) Xeon(R) Processor, no GPU'
-    """
+    """Number of cores, model of the CPU, and any GPU: ``2 cores of AMD EPYC, no GPU``."""
     import torch  # the rest of this module must do without
 
     cores = os.cpu_count() or 1

@@ -34,7 +34,7 @@ from mlvae.answers import Answer, answer_of
 from mlvae.data.g2p import Pronunciation, write_made
 from mlvae.data.manifests import content_of
 from mlvae.data.recordings import Found, Utterance
-from mlvae.device import give_back_memory
+from mlvae.device import give_back_memory, keep_no_kernels
 from mlvae.made import Record
 from mlvae.model_folder import (
     ABOUT,
@@ -99,6 +99,7 @@ def localize(model: Path, found: Found, folder: Path, options: Options) -> int:
         OSError: something cannot be read or written.
     """
     torch.set_num_threads(1)  # one recording is too small to share; answers do not depend on it
+    keep_no_kernels()  # processes of --num-jobs inherit it
     model = Path(model).resolve()
     ready = _read(model, options)  # before any other work
     if options.shard is not None:

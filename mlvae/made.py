@@ -17,7 +17,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 RECORD = ".mlvae-made.jsonl"
@@ -40,15 +40,7 @@ class WriteError(OSError):
 
 
 class Record:
-    """The record of a folder.
-
-    Args:
-        folder: it need not be there yet.
-
-    Example:
-        >>> record = Record(Path("exp/digits"))
-        >>> record.check([Path("exp/digits/table.txt")])  # raises InTheWayError: not made here
-    """
+    """The record of a folder, which need not be there yet."""
 
     def __init__(self, folder: Path) -> None:
         # Names are as they are written: a folder within may be a link to another disk.
@@ -115,18 +107,6 @@ class Record:
                 f"{names}{more}: in the way, not made here or changed since, and left untouched; "
                 f"move {'it' if len(wrong) == 1 else 'them'} elsewhere and run this again"
             )
-
-    def check_table(self, path: Path, columns: Sequence[str]) -> None:
-        """Check that a CSV file is free, or was made here with these columns.
-
-        Raises:
-            InTheWayError: names the file.
-        """
-        self.check([path])
-        if path.is_file():
-            with path.open(encoding="utf-8", errors="replace") as file:
-                if file.readline().rstrip("\n") != ",".join(columns):
-                    raise InTheWayError(f"{path}: in the way, it is of another command")
 
     def check_tree(self, folder: Path) -> None:
         """Check that all files of a folder, and of those in it, were made here.
@@ -289,15 +269,11 @@ def atomic_path(path: Path, record: Record | None = None) -> Iterator[Path]:
     """Give a path beside ``path`` to write to; what is written replaces it when the block succeeds.
 
     The name of that path is short whatever the other's, and ends in the same suffix, because
-    writers choose their format (``.jsonl.gz``) by it. After an error nothing is left of it, and
-    ``path`` is what it was before.
+    writers choose their format (``.jsonl.gz``) by it. Folders above are made. After an error
+    nothing is left of it, and ``path`` is what it was before.
 
-    In a folder with a record (`Record.above`) a file that was not made here is not replaced. Where
-    there is no record the caller knows what may be replaced.
-
-    Args:
-        path: file to write; folders above it are made.
-        record: the record above it, where that is at hand already.
+    In a folder with a record (`Record.above`, or the one given) a file that was not made here is
+    not replaced. Where there is no record the caller knows what may be replaced.
 
     Raises:
         InTheWayError: ``path`` holds something else.
@@ -351,12 +327,8 @@ def replaced_folder(folder: Path, record: Record, marker: str = "") -> Iterator[
     """Give an empty folder; its files take the place of all that was made in ``folder``.
 
     A link in the place of ``folder`` is followed, one within it is not. After an error the folder
-    is what it was before.
-
-    Args:
-        folder: to write.
-        record: its own, or that of a folder above.
-        marker: a file in it that says that it is whole: it goes first and comes last.
+    is what it was before. The record is its own, or that of a folder above; a marker, the file
+    that says that the folder is whole, goes first and comes last.
 
     Raises:
         InTheWayError: the folder holds what was not made here.
@@ -402,12 +374,8 @@ def _put_in_place(scratch: Path, folder: Path, record: Record, marker: str) -> N
 def check_apart(source: Path, *written: Path) -> None:
     """Check that recordings do not lie where something is written, through links either.
 
-    Args:
-        source: folder of the recordings.
-        written: files and folders that are written.
-
     Raises:
-        InTheWayError: one of them is the source, lies in it, or the source lies in it.
+        InTheWayError: what is written is the source, lies in it, or the source lies in it.
     """
     inside = Path(os.path.realpath(source))
     for path in written:

@@ -48,6 +48,7 @@ from mlvae.made import file_digest
 from mlvae.stage import log, made_tree
 from mlvae.systems import KINDS, MADE_BY_SYSTEMS, Setup, TrainedSystem
 from mlvae.systems.align import Aligner
+from mlvae.systems.localize import BATCH_FRAMES
 from mlvae.tiers import units_of_words
 
 if TYPE_CHECKING:
@@ -346,10 +347,11 @@ def load(
             installed; one line that names file and reason.
         OSError: a file cannot be read.
 
-    Example:
-        >>> model = mlvae.load("models/digits")
-        >>> answer = model.localize_recording(samples, 16000, "one two three")
-        >>> [(unit.symbol, unit.perceived, unit.p_mispronounced) for unit in answer.units]
+    Example::
+
+        model = mlvae.load("models/digits")
+        answer = model.localize_recording(samples, 16000, "one two three")
+        [(unit.symbol, unit.perceived, unit.p_mispronounced) for unit in answer.units]
     """
     folder = Path(folder)
     try:
@@ -557,6 +559,8 @@ def _load(
     for setting in KINDS[about["kind"]].files:
         if getattr(config.system(name).settings, setting):
             raise ValueError(f"{folder / CONFIG}: systems.{name}.{setting} leads out of the folder")
+    # Whatever aligners were trained with, of which memory needs less.
+    config.align.search_frames = min(config.align.search_frames, BATCH_FRAMES)
     table = UnitTable.load(folder / TOKENS)
     for symbol in table.symbols:
         check_unit(symbol)
@@ -761,7 +765,10 @@ class Localized:
 
 
 def portions(
-    items: Iterable[Item], seconds: Callable[[Item], float], speaker: Callable[[Item], str | None]
+    items: Iterable[Item],
+    seconds: Callable[[Item], float],
+    speaker: Callable[[Item], str | None],
+    most: tuple[int, float] = (PORTION_UTTERANCES, PORTION_SECONDS),
 ) -> Iterator[list[Item]]:
     """What is worked on together, of bounded length, always the same of the same utterances.
 
@@ -772,11 +779,12 @@ def portions(
         items: utterances in their order.
         seconds: of one of them.
         speaker: of one of them; None: nobody is named.
+        most: utterances and seconds of a portion.
     """
     portion: list[Item] = []
     total = 0.0
     for item in items:
-        full = max(len(portion) / PORTION_UTTERANCES, total / PORTION_SECONDS)
+        full = max(len(portion) / most[0], total / most[1])
         if full >= 1 or (full >= 0.5 and speaker(item) != speaker(portion[-1])):
             yield portion
             portion, total = [], 0.0

@@ -19,17 +19,11 @@ FEWEST_SENTENCES, FEWEST_MINUTES = 450, 30.0
 
 @dataclass(frozen=True)
 class FlaggedUnits:
-    """How many units of some cuts a system has flagged.
+    """How many units of some cuts a system has flagged."""
 
-    Attributes:
-        num_units: units with an answer.
-        num_flagged: those of which something else was perceived, or nothing.
-        num_deleted: those of which nothing was perceived.
-    """
-
-    num_units: int
-    num_flagged: int
-    num_deleted: int
+    num_units: int  # units with an answer
+    num_flagged: int  # those of which something else was perceived, or nothing
+    num_deleted: int  # those of which nothing was perceived
 
     @property
     def flagged(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import errno
 import json
 import os
@@ -16,7 +17,7 @@ from typing import TypeVar
 from tqdm import tqdm
 
 from mlvae.lock import folder_lock
-from mlvae.made import Record, WriteError, atomic_path, replaced_folder, writing
+from mlvae.made import InTheWayError, Record, WriteError, atomic_path, replaced_folder, writing
 
 SKIPPED = "skipped.jsonl"
 
@@ -125,14 +126,9 @@ def progress(
 
 
 def in_one_line(program: str, work: Callable[[], int]) -> int:
-    """Do the work of a program; what a user can mend ends it with a line on standard error.
+    """Do the work of a program, which gives its exit status; that status.
 
-    Args:
-        program: name at the beginning of the line.
-        work: returns the exit status.
-
-    Returns:
-        That status, or 1 after a `ValueError` or an `OSError`.
+    A ValueError or an OSError is a line on standard error, and the status 1.
     """
     try:
         return work()
@@ -145,19 +141,16 @@ def in_one_line(program: str, work: Callable[[], int]) -> int:
 def stage_folder(
     stage: str, folder: Path, outputs: Iterable[Path] = (), reads: Iterable[Path] = ()
 ) -> Iterator[Record]:
-    """Have a folder to write to, and see before any work that it can be written.
+    """Have a folder to write to, and see before any work that it can be written; its record.
 
-    Nobody else writes to the folder during the block, or to what is read. What a killed run has
-    left is removed.
+    It is made where it is not there. Nobody else writes to the folder during the block, or to what
+    is read. What a killed run has left is removed.
 
     Args:
         stage: what runs.
-        folder: it is made where it is not there.
+        folder: to write.
         outputs: files that the block writes, or replaces, besides ``skipped.jsonl``.
         reads: folders that others must not write to meanwhile.
-
-    Yields:
-        The record of the folder.
 
     Raises:
         FolderInUseError: somebody else uses one of the folders.
@@ -192,15 +185,9 @@ def stage_folder(
 
 @contextlib.contextmanager
 def made_tree(folder: Path, stage: str, marker: str) -> Iterator[Path]:
-    """Make a folder of files anew, which has a lock and a record of its own.
+    """Make a folder of files anew, which has a lock and a record of its own; an empty one for them.
 
-    Args:
-        folder: see `mlvae.made.replaced_folder`, also for errors.
-        stage: what runs.
-        marker: a file in it that says that it is whole.
-
-    Yields:
-        An empty folder, absolute, for its files.
+    See `mlvae.made.replaced_folder`, also for errors.
     """
     with stage_folder(stage, folder) as record, replaced_folder(folder, record, marker) as fresh:
         yield fresh
@@ -208,17 +195,10 @@ def made_tree(folder: Path, stage: str, marker: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def made_table(path: Path, stage: str, columns: Sequence[str]) -> Iterator[Record]:
-    """Have a CSV file to write, and see before any work that it can be written.
+    """Have a CSV file to write, and see before any work that it can be; its folder's record.
 
-    Nobody else writes to its folder during the block.
-
-    Args:
-        path: of the file, in a folder that is there.
-        stage: what runs.
-        columns: of the table. What was made here with other ones is of another command.
-
-    Yields:
-        The record of the folder.
+    Nobody else writes to its folder, which is there, during the block. What was made here with
+    other columns is of another command.
 
     Raises:
         FolderInUseError, InTheWayError, WriteError: as of :func:`stage_folder`.
@@ -228,11 +208,28 @@ def made_table(path: Path, stage: str, columns: Sequence[str]) -> Iterator[Recor
     with folder_lock(path.parent, stage) as alone:
         record = Record.begin(path.parent)
         try:
-            record.check_table(path, columns)
+            record.check([path])
+            if path.is_file():
+                with path.open(encoding="utf-8", errors="replace") as file:
+                    if file.readline().rstrip("\n") != ",".join(columns):
+                        raise InTheWayError(f"{path}: in the way, it is of another command")
             yield record
         finally:
             if alone:
                 record.tidy()
+
+
+def write_csv(
+    path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]], record: Record
+) -> None:
+    """Write a table, whole or not at all; bytes of a file name that are no UTF-8 are escaped."""
+    with (
+        atomic_path(path, record) as temporary,
+        temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
+    ):
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(rows)
 
 
 def check_writable(folder: Path) -> None:
@@ -260,11 +257,12 @@ class StageReport:
 
     The file is shared by the stages of a folder: running a stage again replaces its own lines only.
 
-    Example:
-        >>> report = StageReport(stage="1 fbank", folder=Path("data/fsdd"))
-        >>> report.done(2999)
-        >>> report.skip("utt7", "audio is shorter than its header says", place="wav/utt7.wav")
-        >>> status = report.finish()  # prints "... 3000 in = 2999 done + 1 skipped (...)"
+    Example::
+
+        report = StageReport(stage="1 fbank", folder=Path("data/fsdd"))
+        report.done(2999)
+        report.skip("utt7", "audio is shorter than its header says", place="wav/utt7.wav")
+        status = report.finish()  # prints "... 3000 in = 2999 done + 1 skipped (...)"
     """
 
     stage: str
@@ -280,10 +278,17 @@ class StageReport:
         """Count ``item`` as skipped, and say on standard error why and, if known, where."""
         record = {"stage": self.stage, "id": item, "reason": reason}
         if place is not None:
-            record["place"] = place
+            record["source"] = place
         self.skipped.append(record)
         where = f" ({place})" if place else ""
         print(f"{self.stage}: skipped {item}{where}: {reason}", file=sys.stderr, flush=True)
+
+    def count(self, item: str, reason: str | None) -> None:
+        """Count ``item`` as skipped, or as done where there is no reason."""
+        if reason is None:
+            self.done()
+        else:
+            self.skip(item, reason)
 
     def again(self) -> StageReport:
         """A report of items that are counted here already, so that each counts once.

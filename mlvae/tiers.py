@@ -18,6 +18,7 @@ from lhotse.utils import fastcopy
 #: Tiers of localisation; see :mod:`mlvae.systems.localize`. Those of units have equal times.
 UNIT_TIERS = ("mlvae", "mlvae_perceived", "mlvae_deleted")
 VARIANT = "mlvae_variant"
+WORD_TIER = "mlvae_word"
 #: Fields of a supervision that go unit by unit with its canonical units.
 OF_UNITS = ("units", "words", "word_of_unit", "pronunciations", "sources")
 #: Symbols of the tier ``mlvae_perceived``, and of references: an unknown unit, and a deletion.
@@ -26,18 +27,11 @@ DELETED = "-"
 
 
 def tier(cut: MonoCut, name: str) -> list[AlignmentItem]:
-    """Return the items of one tier of a cut.
-
-    Args:
-        cut: A cut with exactly one supervision.
-        name: The tier, e.g. ``"fa"``.
-
-    Returns:
-        A new list of the tier's items in their stored order; times in seconds.
+    """The items of one tier of a cut with one supervision, a new list; times in seconds.
 
     Raises:
-        ValueError: The cut has not exactly one supervision.
-        KeyError: The cut has no such tier; names the cut and the tiers that it has.
+        ValueError: the cut has not exactly one supervision.
+        KeyError: the cut has no such tier; names the cut and the tiers that it has.
     """
     tiers = _supervision(cut).alignment or {}
     if name not in tiers:
@@ -47,30 +41,19 @@ def tier(cut: MonoCut, name: str) -> list[AlignmentItem]:
 
 
 def has_tier(cut: MonoCut, name: str) -> bool:
-    """Tell whether a cut has a tier of this name.
-
-    Raises:
-        ValueError: The cut has not exactly one supervision.
-    """
+    """Whether a cut, which has one supervision (ValueError), has a tier of this name."""
     return name in (_supervision(cut).alignment or {})
 
 
 def with_tiers(cut: MonoCut, tiers: Mapping[str, Sequence[AlignmentItem]]) -> MonoCut:
-    """Return a copy of a cut that has the given tiers besides those it already had.
+    """A copy of a cut with one supervision that has tiers, by name, besides those it already had.
 
     A tier of the same name is replaced in the copy. The cut passed in, its supervision and its
     tiers stay as they were. Numbers of numpy and torch become plain floats, so that the result
-    can be written to a manifest; an item's score is kept.
-
-    Args:
-        cut: A cut with exactly one supervision.
-        tiers: Per tier name its items in order; times in seconds from the start of the cut.
-
-    Returns:
-        The new cut.
+    can be written to a manifest; an item's score is kept. Times are seconds from the cut's start.
 
     Raises:
-        ValueError: The cut has not exactly one supervision, or an item has a negative duration.
+        ValueError: the cut has not exactly one supervision, or an item has a negative duration.
     """
     supervision = _supervision(cut)
     merged = dict(supervision.alignment or {})
@@ -80,14 +63,11 @@ def with_tiers(cut: MonoCut, tiers: Mapping[str, Sequence[AlignmentItem]]) -> Mo
 
 
 def units_of_words(cut: MonoCut) -> list[int] | None:
-    """The word of each canonical unit of a cut.
+    """The index of the word of each canonical unit of a cut.
 
     The supervision's ``custom["words"]`` are the words, and ``custom["word_of_unit"]`` the index
-    of each unit's word among them; without the latter there must be as many words as units.
-
-    Returns:
-        A list of int, one per unit; None where the cut has no words, or nothing tells which units
-        are a word's.
+    of each unit's word among them; without the latter there must be as many words as units. None
+    where the cut has no words, or nothing tells which units are a word's.
 
     Raises:
         ValueError: ``word_of_unit`` does not go through the words one by one; names the cut.
@@ -114,18 +94,11 @@ def units_of_words(cut: MonoCut) -> list[int] | None:
 
 
 def word_spans(units: Sequence[AlignmentItem], word_of: Sequence[int]) -> list[tuple[float, float]]:
-    """Where the words of a cut lie, given where their units lie.
+    """Start and duration in seconds of each word, given a tier of units and the word of each.
 
     A word lies from the start of its first unit that has a length to the end of its last one: a
     deleted unit neither begins nor ends it. A word all of whose units were deleted has no length,
     and lies where its first unit does.
-
-    Args:
-        units: Items of a tier of units, in order.
-        word_of: The word of each unit, see `units_of_words`.
-
-    Returns:
-        Start and duration of each word in seconds.
     """
     units_of: dict[int, list[AlignmentItem]] = {}
     for item, word in zip(units, word_of):
@@ -142,10 +115,7 @@ def word_spans(units: Sequence[AlignmentItem], word_of: Sequence[int]) -> list[t
 def with_units(cut: MonoCut, units: Sequence[str], words: Sequence[int] | None = None) -> MonoCut:
     """A copy of a cut with other canonical units, without tiers and the fields of the old units.
 
-    Args:
-        cut: with one supervision.
-        units: the new ones.
-        words: the word of each, non-decreasing; None: nothing is known of words.
+    ``words`` are the word of each unit, non-decreasing; None: nothing is known of words.
     """
     supervision = _supervision(cut)
     kept = {key: value for key, value in (supervision.custom or {}).items() if key not in OF_UNITS}

@@ -300,7 +300,7 @@ ML-VAE-RL, and on L2-ARCTIC only.
                 f"{' '.join(exp_dirs)} --first {compared[0]} --second {compared[1]}"
             ],
             f"Seeds {' '.join([str(o.seed), *seeds])} on the same data. The variances over "
-            "training and over test recordings are\nadded (`mlvae/score/intervals.py` says how). "
+            "training and over test recordings are\nadded (`benchmarks/seeds.py` says how). "
             "Where an interval includes 0, no difference is shown.\n",
         ),
         Part(

@@ -35,7 +35,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
     [
         ("xyzuvwqh", 2.0, "the text does not fit the recording", "abc de fgh", (0.0, 0.7)),
         ("xyzuvwqp", 1.0, "most of the text does not match", "abc de fgh", (0.0, 0.8)),
-        ("abcxyfgh", 1.0, "'de' does not match: heard as 'x y'", "de", (0.3, 0.5)),
+        ("abcxyfgh", 1.0, "'de' does not match: perceived as 'x y'", "de", (0.3, 0.5)),
         ("abc**fgh", 1.0, "'de' does not match what is said there", "de", (0.3, 0.5)),
         ("abcde---", 1.0, "'fgh' does not seem to be said at the end", "fgh", (0.5, 0.7)),
         ("---defgh", 1.0, "'abc' does not seem to be said at the beginning", "abc", (0.0, 0.2)),
@@ -73,7 +73,7 @@ def test_a_long_text_is_not_suspicious_for_its_length():
         return answer_of(answered(name, units, wrong=wrong))
 
     answers = [said(f"s{n}", 20) for n in range(40)] + [said("page", 2000)]
-    scores = {finding.id: finding.score for finding in ranked(lambda: answers)}
+    scores = {finding.utterance: finding.score for finding in ranked(lambda: answers)}
     assert scores["page"] < 3 and max(scores.values()) < 4
 
 
@@ -98,7 +98,7 @@ def test_fit_is_of_what_is_usual_at_a_length():
 def test_answers_without_probabilities_are_ranked_by_flags():
     cuts = [answered(f"u{n}", "abc", wrong=[None] * 3) for n in range(20)]
     cuts.append(answered("x", "abc", "azz", [None] * 3))
-    assert ranked(lambda: map(answer_of, cuts))[0].id == "x"
+    assert ranked(lambda: map(answer_of, cuts))[0].utterance == "x"
 
 
 def test_what_has_no_answer_is_a_row_all_the_same(tmp_path, capsys):

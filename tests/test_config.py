@@ -131,6 +131,8 @@ def entry(text: str) -> str:
             "systems.one.train: there is no",
         ),
         ("systems: {a/b: {kind: align}}\n", "cannot be the name of a folder"),
+        ("systems: {a: {kind: align, base: b}, b: 3}\n", "systems.b must hold settings by name"),
+        ("systems: {a: {kind: align, base: [b]}}\n", "systems.a.base must be text"),
         ("systems: [one]\n", "systems must hold entries by name"),
         ("deltas: perhaps\n", "deltas"),
         ("align: [1\n", "some.yaml"),

@@ -187,42 +187,41 @@ __version__ = "1.13.1+cu117"
 """
 
 
-def test_env_works_where_nothing_is_installed(tmp_path):
-    result = env_with(tmp_path, {})
-    assert result.returncode == 1
-    assert result.stderr == ""
-    assert result.stdout.splitlines()[-1].endswith("no torch; no k2; no torchaudio; no lhotse")
-
-
-def test_env_knows_the_k2_of_another_python(tmp_path):
-    files = {
-        "torch.py": TORCH,
-        "torchaudio.py": "__version__ = '0.13.1'",
-        "lhotse.py": "__version__ = '1.32.1'",
-        "k2/__init__.py": "from _k2 import swoosh_l",
-        "k2/torch_version.py": "k2_torch_version = '1.13.1+cu117'\nk2_torch_cuda_version = '11.7'",
-        "_k2.cpython-27-x86_64-linux-gnu.so": "",
-    }
+@pytest.mark.parametrize(
+    ("files", "wrong"),
+    [
+        ({}, "no torch; no k2; no torchaudio; no lhotse"),
+        (
+            {
+                "torch.py": TORCH,
+                "torchaudio.py": "__version__ = '0.13.1'",
+                "lhotse.py": "__version__ = '1.32.1'",
+                "k2/__init__.py": "from _k2 import swoosh_l",
+                "k2/torch_version.py": (
+                    "k2_torch_version = '1.13.1+cu117'\nk2_torch_cuda_version = '11.7'"
+                ),
+                "_k2.cpython-27-x86_64-linux-gnu.so": "",
+            },
+            "the k2 wheel holds a module for another Python (_k2.cpython-27-x86_64-linux-gnu.so; ",
+        ),
+        (
+            {
+                "torch.py": "raise OSError('libtorch.so: cannot open shared object file')",
+                "torchaudio.py": "import torch",
+                "lhotse.py": "import torch",
+                "k2/__init__.py": "import torch",
+            },
+            "torch does not import: libtorch.so: cannot open shared object file",
+        ),
+    ],
+    ids=["nothing is installed", "the k2 of another Python", "packages that break"],
+)
+def test_env_works_where(tmp_path, files, wrong):
     result = env_with(tmp_path, files)
     assert result.returncode == 1
     assert result.stderr == ""
-    last = result.stdout.splitlines()[-1]
-    assert "the k2 wheel holds a module for another Python (_k2.cpython-27-x86_64" in last
-    assert "no device" in result.stdout
-
-
-def test_env_survives_packages_that_break(tmp_path):
-    files = {
-        "torch.py": "raise OSError('libtorch.so: cannot open shared object file')",
-        "torchaudio.py": "import torch",
-        "lhotse.py": "import torch",
-        "k2/__init__.py": "import torch",
-    }
-    result = env_with(tmp_path, files)
-    assert result.returncode == 1
-    assert result.stderr == ""
-    wrong = "wrong:      torch does not import: libtorch.so: cannot open shared object file"
-    assert result.stdout.splitlines()[-1] == wrong
+    assert result.stdout.splitlines()[-1].startswith(f"wrong:      {wrong}")
+    assert ("no device" in result.stdout) == (files.get("torch.py") == TORCH)
 
 
 def test_version(capsys):

@@ -33,7 +33,8 @@ def test_run_calls_all_stages_in_order(project):
     assert result.returncode == 0, result.stderr
     data, exp = "data/espeak", "exp/audiomnist/espeak/small"
     conf = "recipes/audiomnist/conf/small.yaml"
-    model = f"--data-dir {data} --exp-dir {exp} --config ./{conf} --device auto --seed 0"
+    model = f"--data-dir {data} --exp-dir {exp} --config ./{conf} --device auto"
+    model += " --seed 0 --cache-mb 1000"
     assert [call.replace("python3 run.sh", "") for call in stages(project)] == [
         "python3 ./recipes/audiomnist/prepare.py --corpus espeak --data-dir data/espeak --seed 0",
         f"python3 ./local/fbank.py --data-dir {data}",
@@ -77,7 +78,18 @@ def test_run_hands_the_options_on(project):
     result = run(
         project,
         *("--corpus", "fsdd", "--corpus-dir", "digits here", "--num-utterances=30"),
-        *("--split", "speaker", "--seed", "7", "--device", "cpu", "--config", "paper"),
+        *(
+            "--split",
+            "speaker",
+            "--seed",
+            "7",
+            "--device",
+            "cpu",
+            "--config",
+            "paper",
+            "--cache-mb",
+            "50",
+        ),
         *("--data-dir", "d", "--exp-dir=e", "--stage", "0", "--stop-stage", "3"),
     )
     assert result.returncode == 0, result.stderr
@@ -89,7 +101,7 @@ def test_run_hands_the_options_on(project):
     )
     assert calls[3].endswith(
         "--data-dir d/fsdd --exp-dir e/audiomnist/fsdd/paper "
-        "--config ./recipes/audiomnist/conf/paper.yaml --device cpu --seed 7"
+        "--config ./recipes/audiomnist/conf/paper.yaml --device cpu --seed 7 --cache-mb 50"
     )
 
 
@@ -162,8 +174,8 @@ def test_run_hands_the_systems_to_the_stages_that_have_them(project, systems):
     assert len(calls) == 8
     for call in calls:
         if "/train.py" in call or "/localize.py" in call:
-            assert call.startswith(f"python3 {15 if '/train.py' in call else 13} words:")
-            assert call.endswith(f" --seed 0 --systems {systems}")
+            assert call.startswith(f"python3 {17 if '/train.py' in call else 15} words:")
+            assert call.endswith(f" --cache-mb 1000 --systems {systems}")
         else:
             assert "--systems" not in call
 
@@ -256,6 +268,7 @@ def test_help_lists_every_option(project):
         (["--allow-shared-recordings="], "--allow-shared-recordings must be true or false"),
         (["--shard", "1"], "--shard must be i/n, as in 3/8, not '1'"),
         (["--shard", "1/2", "--stop-stage", "1"], "--shard goes with stage 1 or 5 alone"),
+        (["--cache-mb", "1.5"], "--cache-mb must be a whole number"),
         (["--num-processes", "0"], "--num-processes must be a positive number"),
         (["--num-processes", "1000"], "--num-processes must be a positive number"),
         (["--num-utterances", "1" + 9 * "0"], "--num-utterances must be a positive number"),

@@ -299,8 +299,16 @@ class Onnx(_OneByOne):
             model = onnx.load(str(path), load_external_data=False)
             for tensor in _messages(model, onnx.TensorProto):
                 if tensor.data_location == onnx.TensorProto.EXTERNAL:
-                    raise ValueError(f"the weights {tensor.name!r:.60} lie in another file")
-            self.num_params = sum(math.prod(one.dims) for one in model.graph.initializer)
+                    raise ValueError(
+                        f"the weights {tensor.name!r:.60} lie in another file (onnx.save puts what "
+                        "onnx.load has read into one)"
+                    )
+            self.num_params = sum(
+                math.prod(one.dims)
+                for one in model.graph.initializer
+                if one.dims
+                and one.data_type not in (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
+            )  # scalars and integers are shapes, axes and the like
             self.session = onnxruntime.InferenceSession(
                 str(path), options, providers=["CPUExecutionProvider"]
             )

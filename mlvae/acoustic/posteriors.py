@@ -14,9 +14,6 @@ So times are times of the recording, whatever the frame shift of the model is.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-
 import torch
 import torchaudio
 from lhotse.cut import Cut
@@ -25,7 +22,7 @@ from mlvae.acoustic.models import AcousticModel, StoredPosteriors
 from mlvae.acoustic.symbols import SymbolMap
 from mlvae.data.audio import read_cut
 from mlvae.data.checks import source_name
-from mlvae.data.dataset import FRAME_SHIFT, UnitDataset
+from mlvae.data.dataset import CACHE_MB, FRAME_SHIFT, UnitDataset
 from mlvae.data.units import UnitTable
 
 #: Longest recording, in seconds, that a model reads whole, as attention takes memory with the
@@ -99,8 +96,7 @@ class PosteriorDataset(UnitDataset):
         table: ids of the units.
         model: the acoustic model.
         symbols: what its symbols stand for.
-        keep: whether what was computed is kept in memory when it is asked to be forgotten, as ids
-            do not come again with other audio.
+        cache_mb: most memory, in MB, that posteriors and features take which are kept.
     """
 
     def __init__(
@@ -108,24 +104,10 @@ class PosteriorDataset(UnitDataset):
         table: UnitTable,
         model: AcousticModel | StoredPosteriors,
         symbols: SymbolMap,
-        keep: bool = False,
+        cache_mb: float = CACHE_MB,
     ) -> None:
-        super().__init__(table)
-        self.model, self.symbols, self.keep = model, symbols, keep
-
-    def forget(self) -> None:
-        """As that of all datasets."""
-        if not self.keep:
-            super().forget()
-
-    @contextlib.contextmanager
-    def keeping(self) -> Iterator[None]:
-        """Within the block nothing is forgotten, so that the model reads each recording once."""
-        before, self.keep = self.keep, True
-        try:
-            yield
-        finally:
-            self.keep = before
+        super().__init__(table, cache_mb=cache_mb)
+        self.model, self.symbols = model, symbols
 
     def features(self, cut: Cut) -> torch.Tensor:
         """Log-posteriors of the units and, last, of nothing, float32 (num_frames, N + 1).
@@ -134,9 +116,7 @@ class PosteriorDataset(UnitDataset):
             ValueError: audio or posteriors cannot be read, or are too short for a frame of the
                 model; names the cut.
         """
-        if cut.id not in self._cache:
-            self._cache[cut.id] = self._log_posteriors(cut)
-        return self._cache[cut.id]
+        return self.cache.get(("posteriors", cut.id), lambda: self._log_posteriors(cut))
 
     def _log_posteriors(self, cut: Cut) -> torch.Tensor:
         stored = isinstance(self.model, StoredPosteriors)

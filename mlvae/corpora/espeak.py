@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import ctypes
 import io
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import soundfile
@@ -25,11 +29,28 @@ UTF8 = 1
 _SYNCHRONOUS = 2  # espeak_AUDIO_OUTPUT: samples go to the callback, within the call
 
 
-def process_environment() -> dict[str, str]:
-    """Environment in which ``python -m mlvae...`` runs this package, installed or not, in UTF-8."""
+def run_speaker(module: str, arguments: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    """Run ``python -m module`` of this package, installed or not, in UTF-8.
+
+    The arguments go to its standard input as JSON. It has one thread, as a process forks more
+    safely without more.
+    """
     root = str(Path(mlvae.__file__).resolve().parents[1])
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUTF8": "1"}
+    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, "-m", module],
+        input=json.dumps(arguments),
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        env={
+            **os.environ,
+            **threads,
+            "PYTHONPATH": os.pathsep.join(paths),
+            "PYTHONUTF8": "1",
+        },
+    )
 
 
 class Voice:
@@ -66,27 +87,36 @@ class Voice:
             self._pieces.append(np.ctypeslib.as_array(samples, shape=(count,)).copy())
         return 0
 
-    def say(self, text: str, rate: int, pitch: int, pitch_range: int) -> np.ndarray:
-        """Speak a text: samples (num_samples,) float64 in [-1, 1] at ``sampling_rate``."""
+    def say(
+        self, text: str, rate: int, pitch: int, pitch_range: int, flags: int = UTF8
+    ) -> np.ndarray:
+        """Speak a text: samples (num_samples,) int16 at ``sampling_rate``.
+
+        Raises:
+            RuntimeError: if espeak-ng fails or gives nothing.
+        """
         for parameter, value in ((RATE, rate), (PITCH, pitch), (RANGE, pitch_range)):
             self.library.espeak_SetParameter(parameter, value, 0)
         self._pieces.clear()
         data = text.encode()
         size = ctypes.c_size_t(len(data) + 1)
-        status = self.library.espeak_Synth(data, size, 0, 1, 0, UTF8, None, None)
+        status = self.library.espeak_Synth(data, size, 0, 1, 0, flags, None, None)
         self.library.espeak_Synchronize()
         if status != 0 or not self._pieces:
             raise RuntimeError(f"espeak-ng does not speak {text!r} (status {status})")
-        return np.concatenate(self._pieces) / 32768.0
+        return np.concatenate(self._pieces)
 
 
-def write_pcm(path: Path, samples: np.ndarray, sampling_rate: int) -> None:
-    """Write samples (num_samples,) int16 as a mono wav file.
+def write_speech(path: Path, samples: np.ndarray, sampling_rate: int) -> int:
+    """Write samples (num_samples,) float in [-1, 1] as a 16-bit mono wav; how many there are.
 
     Raises:
         WriteError: it cannot be written.
     """
+    pcm = np.clip(np.rint(samples * 32768), -32768, 32767).astype(np.int16)
     content = io.BytesIO()  # libsndfile does not say why it cannot write a file
-    soundfile.write(content, samples, sampling_rate, subtype="PCM_16", format="WAV")
+    soundfile.write(content, pcm, sampling_rate, subtype="PCM_16", format="WAV")
     with writing(path):
-        Path(path).write_bytes(content.getvalue())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.getvalue())
+    return len(pcm)

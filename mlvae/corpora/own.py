@@ -7,7 +7,6 @@ once more, so that stage 5 answers for every recording. There is no reference.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 from collections import Counter, defaultdict
@@ -25,13 +24,13 @@ from mlvae.data.lexicon import PHONES, Lexicon, Pronunciation, read_words
 from mlvae.data.manifests import SPLITS, corpus_files, write_corpus
 from mlvae.data.recordings import Utterance, find_recordings
 from mlvae.data.text import (
-    UNKNOWN_WORDS,
     UnknownWords,
+    forget_unknown_words,
     list_unknown_words,
     normalized,
     spelt_words,
 )
-from mlvae.made import InTheWayError, Record, atomic_path, check_apart, path_of_id, remove_made
+from mlvae.made import Record, atomic_path, check_apart, path_of_id
 from mlvae.plausibility import training_data_warnings
 from mlvae.stage import StageReport, log, progress, stage_folder
 
@@ -46,43 +45,31 @@ MIN_SPEAKERS = 3
 
 @dataclass(frozen=True)
 class Options:
-    """What is made of recordings and texts.
+    """What is made of recordings and texts."""
 
-    Attributes:
-        unit: ``phone``, of the CMU dictionary; ``lexicon``, of any units, those of the lexicon; or
-            ``bpe``: tokens that stage 2 learns of the texts.
-        unknown_words: texts with words that cannot be read: ``skip`` them, or ``stop`` with a list
-            of the words in ``unknown_words.txt``.
-        lexicon: for phones, pronunciations besides those of the dictionary, see
-            :func:`mlvae.data.lexicon.read_lexicon`; for its own units the only ones, see
-            :func:`mlvae.data.lexicon.read_words`.
-        allow_commands: whether shell commands that a manifest names for audio are run.
-        g2p: language in which words that are in no lexicon are read, see :mod:`mlvae.data.g2p`;
-            None: they are unknown.
-        g2p_table: with ``lexicon``, which units the sounds of espeak-ng are; None: units are its
-            IPA symbols.
-        sampling_rate: Hz, of the audio that features are made of.
-    """
-
+    # ``phone``, of the CMU dictionary; ``lexicon``, of any units, those of the lexicon; or ``bpe``:
+    # tokens that stage 2 learns of the texts
     unit: str = "phone"
+    # texts with words that cannot be read: ``skip`` them, or ``stop`` with a list of the words in
+    # ``unknown_words.txt``
     unknown_words: str = "skip"
+    # for phones, pronunciations besides those of the dictionary, see
+    # :func:`mlvae.data.lexicon.read_lexicon`; for its own units the only ones, see
+    # :func:`mlvae.data.lexicon.read_words`
     lexicon: Path | None = None
-    allow_commands: bool = False
+    allow_commands: bool = False  # whether shell commands that a manifest names for audio are run
+    # language in which words that are in no lexicon are read, see :mod:`mlvae.data.g2p`; None: they
+    # are unknown
     g2p: str | None = None
+    # with ``lexicon``, which units the sounds of espeak-ng are; None: units are its IPA symbols
     g2p_table: Path | None = None
-    sampling_rate: int = SAMPLING_RATE
+    sampling_rate: int = SAMPLING_RATE  # Hz, of the audio that features are made of
 
 
 def prepare_own(corpus: Path, data_dir: Path, options: Options) -> int:
-    """Write the manifests and ``corpus.json``; what cannot be used is skipped by name.
+    """Write the manifests and ``corpus.json`` of a folder, table, Kaldi data directory or cuts.
 
-    Args:
-        corpus: a folder, table, Kaldi data directory or manifest of cuts.
-        data_dir: corpus folder to make.
-        options: how.
-
-    Returns:
-        The exit status of the stage.
+    What cannot be used is skipped by name. Returns the exit status of the stage.
 
     Raises:
         ValueError: the input or the lexicon cannot be used, words are unknown and the policy is to
@@ -100,13 +87,15 @@ def prepare_own(corpus: Path, data_dir: Path, options: Options) -> int:
             made = reader.lexicon.g2p.made if reader.lexicon and reader.lexicon.g2p else {}
             write_made(made, data_dir, record, f"stage {STAGE}")
             if reader.unknown and options.unknown_words == "stop":
-                raise ValueError(_list_unknown(reader.unknown, data_dir, options))
+                spelt = options.unit == "bpe"
+                raise ValueError(
+                    list_unknown_words(reader.unknown, data_dir, spelt, "texts", "recordings")
+                )
             by, valid = choose_valid(cuts, reader.sources)
         except ValueError:
             report.finish()
             raise
-        with contextlib.suppress(InTheWayError):  # one that was changed is somebody's lexicon now
-            remove_made(data_dir / UNKNOWN_WORDS)  # of an earlier run
+        forget_unknown_words(data_dir)
         parts = {
             "train": [cut for cut in cuts if cut.id not in valid],
             "valid": [cut for cut in cuts if cut.id in valid],
@@ -195,26 +184,11 @@ class _Reader:
             cut = self._written(cut)
         if cut.sampling_rate != self.options.sampling_rate:
             cut = cut.resample(self.options.sampling_rate)
-        supervision = SupervisionSegment(
-            cut.id,
-            cut.recording.id,
-            0.0,
-            cut.duration,
-            channel=cut.channel,
-            text=said.text,
-            language=said.language,
-            speaker=said.speaker,
-            gender=said.gender,
-            custom=custom,
-        )
-        cut = MonoCut(
-            cut.id,
-            cut.start,
-            cut.duration,
-            cut.channel,
-            supervisions=[supervision],
-            recording=cut.recording,
-        )
+        spoken = {name: getattr(said, name) for name in ("text", "language", "speaker", "gender")}
+        place = (cut.id, cut.recording.id, 0.0, cut.duration, cut.channel)
+        supervision = SupervisionSegment(*place, **spoken, custom=custom)
+        place = (cut.id, cut.start, cut.duration, cut.channel)
+        cut = MonoCut(*place, supervisions=[supervision], recording=cut.recording)
         check_cut(cut, units_come_later=self.lexicon is None)
         return cut
 
@@ -259,11 +233,7 @@ def choose_valid(cuts: Sequence[MonoCut], sources: Mapping[str, str]) -> tuple[s
     Speakers are held out whole where every recording names one, there are at least
     :data:`MIN_SPEAKERS`, and no file has two. Which ones is a matter of their names alone, or of
     the ids of recordings, so that it is the same whenever and wherever it is asked; only one with
-    more than half of everything is never taken.
-
-    Args:
-        cuts: with one supervision each.
-        sources: by id what a cut's audio is taken from; cuts of one source stay together.
+    more than half of everything is never taken. Cuts of one source of audio stay together.
 
     Returns:
         ``speaker`` or ``recording``, and the ids of the validation cuts.
@@ -313,11 +283,3 @@ def _say(by: str, counts: Mapping[str, Mapping[str, float]]) -> None:
     train = counts["train"]
     for warning in training_data_warnings(int(train["utterances"]), train["seconds"]):
         log(f"stage {STAGE}: warning: {warning}")
-
-
-def _list_unknown(unknown: set[str], data_dir: Path, options: Options) -> str:
-    why, remedy = "not in the lexicon", "give their pronunciations with --lexicon FILE"
-    if options.unit == "bpe":
-        why, remedy = "not written in letters", "write them so in the texts"
-    remedy += ", or leave their recordings out with --unknown-words skip"
-    return list_unknown_words(unknown, data_dir, why, remedy)

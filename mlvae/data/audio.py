@@ -6,12 +6,13 @@ silence, and reads some formats by putting the name of the file into a shell com
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import math
 import struct
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +26,6 @@ from mlvae.made import writing
 
 LARGEST_SAMPLE = 2.0**31
 """Of integers of 32 bits, which some programs write as floats without scaling them."""
-#: What soundfile raises for a file that it cannot read, and for one that is called ``.raw``.
-_NOT_AUDIO = (soundfile.SoundFileError, TypeError)
 
 AUDIO_SUFFIXES = frozenset(
     f".{name}"
@@ -70,6 +69,16 @@ class AudioError(ValueError):
     """An audio file that cannot be used; the message is the reason, without the file's name."""
 
 
+@contextlib.contextmanager
+def read_by_soundfile(more: str = "") -> Iterator[None]:
+    """Turn what soundfile raises for what it cannot read into an `AudioError` that ends in more."""
+    try:
+        yield
+    except (soundfile.SoundFileError, TypeError) as error:  # TypeError: of a file called ``.raw``
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise AudioError(f"not readable as audio: {reason}{more}") from None
+
+
 def _declared_and_present_bytes(path: Path) -> tuple[int, int] | None:
     """Sizes of a RIFF file's data chunk: what the header says, and what the file holds.
 
@@ -90,11 +99,7 @@ def _declared_and_present_bytes(path: Path) -> tuple[int, int] | None:
 
 
 def check_file(path: Path) -> None:
-    """Whether a file is there and as long as its header says.
-
-    Raises:
-        AudioError: if it is missing, empty, unreadable, or shorter than its own header says.
-    """
+    """AudioError where a file is missing, empty, unreadable, or shorter than its header says."""
     try:
         if not path.is_file():
             raise AudioError("no such file")
@@ -116,12 +121,9 @@ def audio_info(path: Path) -> tuple[int, int]:
         AudioError: if the file is missing, empty, unreadable, not mono, without samples, or
             shorter than its own header says.
     """
-    path = Path(path)
-    check_file(path)
-    try:
+    check_file(Path(path))
+    with read_by_soundfile():
         info = soundfile.info(str(path))
-    except _NOT_AUDIO as error:
-        raise AudioError(f"not readable as audio: {_one_line(error)}") from None
     if info.channels != 1:
         raise AudioError(f"{info.channels} channels where one is expected")
     if info.frames == 0:
@@ -130,20 +132,15 @@ def audio_info(path: Path) -> tuple[int, int]:
 
 
 def read_audio(path: Path) -> tuple[np.ndarray, int]:
-    """Read a whole mono file.
-
-    Returns:
-        Samples (num_samples,) float32 in [-1, 1], and the sampling rate in Hz.
+    """Samples (num_samples,) float32 in [-1, 1] of a whole mono file, and its rate in Hz.
 
     Raises:
         AudioError: as `audio_info`, and if fewer samples can be decoded than were announced, or
             if one of them is no finite number or absurdly large.
     """
     num_samples, sampling_rate = audio_info(path)
-    try:
+    with read_by_soundfile():
         samples, _ = soundfile.read(str(path), dtype="float32")
-    except _NOT_AUDIO as error:
-        raise AudioError(f"not readable as audio: {_one_line(error)}") from None
     if len(samples) != num_samples:
         raise AudioError(f"{len(samples)} samples can be read, the header says {num_samples}")
     check_samples(samples)
@@ -151,11 +148,7 @@ def read_audio(path: Path) -> tuple[np.ndarray, int]:
 
 
 def check_samples(samples: np.ndarray) -> None:
-    """Whether samples are numbers that a recording can have.
-
-    Raises:
-        AudioError: one is no finite number, or beyond :data:`LARGEST_SAMPLE`.
-    """
+    """AudioError where a sample is no finite number, or beyond :data:`LARGEST_SAMPLE`."""
     if not np.isfinite(samples).all():
         raise AudioError("samples that are not finite numbers")
     largest = float(np.abs(samples).max(initial=0.0))
@@ -163,17 +156,22 @@ def check_samples(samples: np.ndarray) -> None:
         raise AudioError(f"samples as large as {largest:.3g}, where 1 is full scale")
 
 
+def check_not_silent(samples: np.ndarray) -> None:
+    """AudioError where all of some samples are equal."""
+    if samples.size and samples.min() == samples.max():
+        raise AudioError(f"digital silence: all samples are {samples[0]:g}")
+
+
 def file_recording(
-    recording_id: str, path: Path, num_samples: int, sampling_rate: int
+    recording_id: str, path: Path, num_samples: int, sampling_rate: int, wanted: int | None = None
 ) -> Recording:
-    """A mono lhotse recording of a known length; the file need not be there yet."""
-    return Recording(
-        id=recording_id,
-        sources=[AudioSource(type="file", channels=[0], source=str(path))],
-        sampling_rate=sampling_rate,
-        num_samples=num_samples,
-        duration=num_samples / sampling_rate,
-    )
+    """A mono lhotse recording of a known length; the file need not be there yet.
+
+    It is resampled to the ``wanted`` rate, where that is another than the file's (Hz).
+    """
+    source, seconds = AudioSource("file", [0], str(path)), num_samples / sampling_rate
+    recording = Recording(recording_id, [source], sampling_rate, num_samples, seconds)
+    return recording if wanted in (None, sampling_rate) else recording.resample(wanted)
 
 
 def read_cut(cut: MonoCut, allow_commands: bool = False) -> tuple[np.ndarray, str]:
@@ -206,8 +204,7 @@ def read_cut(cut: MonoCut, allow_commands: bool = False) -> tuple[np.ndarray, st
     samples = _read_source(cut, transforms, rate, allow_commands)
     digest = hashlib.blake2b(f"{rate} ".encode(), digest_size=16)
     digest.update(np.ascontiguousarray(samples, dtype="<f4"))
-    if samples.size and samples.min() == samples.max():
-        raise AudioError(f"digital silence: all samples are {samples[0]:g}")
+    check_not_silent(samples)
     audio = samples[None, :]
     for transform in transforms:
         audio = transform(audio, recording.sampling_rate)
@@ -235,18 +232,15 @@ def _read_source(
         duration = cut.duration
     for transform in reversed(transforms):
         offset, duration = transform.reverse_timestamps(offset, duration, recording.sampling_rate)
-    try:
-        with soundfile.SoundFile(file) as audio:
-            _compare(audio, source, recording, transforms, rate)
-            begin = min(compute_num_samples(offset, rate), audio.frames)
-            if begin:  # some encodings cannot seek, not even to where they are
-                audio.seek(begin)
-            wanted = audio.frames - begin
-            if duration is not None:
-                wanted = min(wanted, compute_num_samples(duration, rate))
-            samples = audio.read(wanted, dtype="float32", always_2d=True)
-    except _NOT_AUDIO as error:
-        raise AudioError(f"not readable as audio: {_one_line(error)}") from None
+    with read_by_soundfile(), soundfile.SoundFile(file) as audio:
+        _compare(audio, source, recording, transforms, rate)
+        begin = min(compute_num_samples(offset, rate), audio.frames)
+        if begin:  # some encodings cannot seek, not even to where they are
+            audio.seek(begin)
+        wanted = audio.frames - begin
+        if duration is not None:
+            wanted = min(wanted, compute_num_samples(duration, rate))
+        samples = audio.read(wanted, dtype="float32", always_2d=True)
     if len(samples) != wanted:
         raise AudioError(f"{len(samples)} samples can be read, the header says {wanted}")
     channel = samples[:, source.channels.index(cut.channel)]
@@ -262,11 +256,16 @@ def _open_source(source: AudioSource, allow_commands: bool) -> str | io.BytesIO:
     if source.type == "memory" and isinstance(source.source, bytes):
         return io.BytesIO(source.source)
     if source.type == "command" and allow_commands:
-        found = subprocess.run(source.source, shell=True, stdout=subprocess.PIPE, check=False)
-        if found.returncode:
-            raise AudioError(f"its command ended with exit status {found.returncode}")
-        return io.BytesIO(found.stdout)
+        return io.BytesIO(output_of(source.source))
     raise AudioError(f"a source of type {source.type!r}: only files are read")
+
+
+def output_of(command: str) -> bytes:
+    """What a shell command writes to standard output; AudioError where it fails."""
+    found = subprocess.run(command, shell=True, stdout=subprocess.PIPE, check=False)
+    if found.returncode:
+        raise AudioError(f"its command ended with exit status {found.returncode}")
+    return found.stdout
 
 
 def _compare(
@@ -277,12 +276,9 @@ def _compare(
     rate: int,
 ) -> None:
     """Compare a file with what the manifest says of it."""
-    if audio.channels != len(source.channels):
-        raise AudioError(
-            f"{audio.channels} channels where the manifest says {len(source.channels)}"
-            if len(source.channels) > 1
-            else f"{audio.channels} channels where one is expected"
-        )
+    if audio.channels != (wanted := len(source.channels)):
+        due = f"the manifest says {wanted}" if wanted > 1 else "one is expected"
+        raise AudioError(f"{audio.channels} channels where {due}")
     if audio.samplerate != rate:
         raise AudioError(
             f"sampling rate of the file is {audio.samplerate} Hz, the manifest says {rate}"
@@ -309,18 +305,13 @@ def write_wav(path: Path, samples: np.ndarray, sampling_rate: int) -> None:
         WriteError: it cannot be written.
     """
     scaled = np.clip(np.rint(samples.astype(np.float64) * 32768.0), -32768, 32767)
-    content = io.BytesIO()  # libsndfile does not say why it cannot write a file
-    soundfile.write(content, scaled.astype(np.int16), sampling_rate, "PCM_16", format="WAV")
-    with writing(path):
-        Path(path).write_bytes(content.getvalue())
+    content = wav_bytes(scaled.astype(np.int16), sampling_rate, "PCM_16")
+    with writing(path):  # libsndfile does not say why it cannot write a file
+        Path(path).write_bytes(content)
 
 
-def wav_bytes(samples: np.ndarray, sampling_rate: int) -> bytes:
-    """Samples (num_samples,) float32 as a mono wav of floats, bit by bit the same."""
+def wav_bytes(samples: np.ndarray, sampling_rate: int, subtype: str = "FLOAT") -> bytes:
+    """Samples (num_samples,) float32, or int16 of PCM_16, as a mono wav, bit by bit the same."""
     content = io.BytesIO()
-    soundfile.write(content, samples, sampling_rate, "FLOAT", format="WAV")
+    soundfile.write(content, samples, sampling_rate, subtype, format="WAV")
     return content.getvalue()
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

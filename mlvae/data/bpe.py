@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor
 
 DEFAULT_SIZE = 200
-"""Tokens: few enough for each to be heard often, in some thousand sentences."""
+"""Tokens: few enough for each to occur often, in some thousand sentences."""
 
 
 def words_of_cut(cut: Cut) -> list[str]:
@@ -38,19 +38,19 @@ def words_of_cut(cut: Cut) -> list[str]:
     words = (cut.supervisions[0].custom or {}).get("words")
     if not words:
         raise ValueError(f"{cut.id}: no words to make tokens of")
-    return [_spelt(word, place, cut.id) for place, word in enumerate(words, start=1)]
+    return [_spelt(word, index, cut.id) for index, word in enumerate(words, start=1)]
 
 
-def _spelt(word: str, place: int, cut_id: str) -> str:
+def _spelt(word: str, index: int, cut_id: str) -> str:
     spelling = normalized(word) if isinstance(word, str) else ""
     if len(spelling.split()) != 1:
-        raise ValueError(f"{cut_id}: word {place}, {word!r}, is not one word")
+        raise ValueError(f"{cut_id}: word {index}, {word!r}, is not one word")
     try:
         has_letters = bool(spelt_words(word))
     except UnknownWords as error:
-        raise ValueError(f"{cut_id}: word {place}, {word!r}: {error}") from None
+        raise ValueError(f"{cut_id}: word {index}, {word!r}: {error}") from None
     if not has_letters:
-        raise ValueError(f"{cut_id}: word {place}, {word!r}, is punctuation")
+        raise ValueError(f"{cut_id}: word {index}, {word!r}, is punctuation")
     return spelling
 
 
@@ -64,11 +64,9 @@ def sentences_of(cuts: Iterable[Cut]) -> list[list[str]]:
 
 
 def train_bpe(sentences: Iterable[Sequence[str]], vocab_size: int) -> SentencePieceProcessor:
-    """Learn BPE; the same sentences give the same tokens.
+    """Learn BPE; the same sentences, lists of words, give the same tokens.
 
-    Args:
-        sentences: each a list of words.
-        vocab_size: number of tokens, the three symbols among them that SentencePiece adds.
+    Among ``vocab_size`` tokens are the three symbols that SentencePiece adds.
 
     Raises:
         ValueError: if sentencepiece is not installed, or the text does not give so many tokens or
@@ -109,7 +107,7 @@ def save_bpe(processor: SentencePieceProcessor, path: Path) -> None:
 def with_tokens(cut: Cut, processor: SentencePieceProcessor) -> Cut:
     """A copy of a cut whose canonical units are the BPE tokens of its words.
 
-    ``custom["units"]`` are the tokens and ``custom["word_of_unit"]`` the places of their words.
+    ``custom["units"]`` are the tokens and ``custom["word_of_unit"]`` the indices of their words.
 
     Raises:
         ValueError: as `words_of_cut`, and if a letter was not in the training text or a token is a
@@ -117,7 +115,7 @@ def with_tokens(cut: Cut, processor: SentencePieceProcessor) -> Cut:
     """
     units: list[str] = []
     word_of_unit: list[int] = []
-    for place, word in enumerate(words_of_cut(cut)):
+    for index, word in enumerate(words_of_cut(cut)):
         ids = processor.encode(word)
         if processor.unk_id() in ids:
             raise ValueError(f"{cut.id}: the training text lacks a letter of {word!r}")
@@ -126,7 +124,7 @@ def with_tokens(cut: Cut, processor: SentencePieceProcessor) -> Cut:
             if token in RESERVED:
                 raise ValueError(f"{cut.id}: {token!r} is a token of {word!r}: {RESERVED[token]}")
         units += tokens
-        word_of_unit += [place] * len(ids)
+        word_of_unit += [index] * len(ids)
     supervision = cut.supervisions[0]
     custom = {**supervision.custom, "units": units, "word_of_unit": word_of_unit}
     return fastcopy(cut, supervisions=[fastcopy(supervision, custom=custom)])
@@ -148,10 +146,8 @@ def cuts_with_tokens(
 
 def _without_units(cut: Cut) -> Cut:
     """Units of an earlier run would be tokens of another model."""
-
-    def stripped(custom: dict | None) -> dict:
-        kept = custom or {}
-        return {key: kept[key] for key in kept if key not in ("units", "word_of_unit")}
-
-    supervisions = [fastcopy(s, custom=stripped(s.custom)) for s in cut.supervisions]
+    supervisions = []
+    for one in cut.supervisions:
+        custom = {k: v for k, v in (one.custom or {}).items() if k not in ("units", "word_of_unit")}
+        supervisions.append(fastcopy(one, custom=custom))
     return fastcopy(cut, supervisions=supervisions)

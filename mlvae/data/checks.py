@@ -34,11 +34,10 @@ _NAMED = 3
 
 
 def check_id(name: str) -> None:
-    """Whether a cut's id can be the name of a file.
+    """ValueError where a cut's id cannot be the name of a file.
 
-    Raises:
-        ValueError: it is empty, begins with a dot, holds a slash or a sign that ends a line or is
-            invisible, is no text or is too long.
+    It is empty, begins with a dot, holds a slash or a sign that ends a line or is invisible, is no
+    text or is too long.
     """
     if not name:
         raise ValueError("its id is empty")
@@ -52,11 +51,9 @@ def check_id(name: str) -> None:
 
 
 def check_unit(unit: Any) -> None:
-    """Whether something can be the symbol of a unit.
+    """ValueError where something cannot be the symbol of a unit.
 
-    Raises:
-        ValueError: it is no text, empty, holds a blank or another sign that is not seen, or is one
-            of :data:`RESERVED`.
+    It is no text, empty, holds a blank or another sign that is not seen, or is `RESERVED`.
     """
     if not isinstance(unit, str):
         raise ValueError(f"{unit!r} is no unit: text is expected, not {type(unit).__name__}")
@@ -75,14 +72,9 @@ def _check_text(name: str, text: str) -> None:
 
 
 def check_cut(cut: Cut, units_come_later: bool = False) -> None:
-    """Whether stages can work with what a cut's manifest says.
+    """ValueError where something of a cut is missing, of the wrong type, or cannot be; says what.
 
-    Args:
-        cut: with a valid or an invalid content.
-        units_come_later: whether stage 2 makes units of the words.
-
-    Raises:
-        ValueError: something is missing, of the wrong type, or cannot be; says what.
+    With ``units_come_later``, stage 2 makes units of the words.
     """
     check_id(cut.id)
     if not isinstance(cut, MonoCut):
@@ -141,20 +133,20 @@ def _check_recording(recording: Recording) -> None:
 def _check_units(name: str, units: Any) -> None:
     if not isinstance(units, list):
         raise ValueError(f"{name} must be a list, not {type(units).__name__}")
-    for place, unit in enumerate(units):
+    for index, unit in enumerate(units):
         try:
             check_unit(unit)
         except ValueError as error:
-            raise ValueError(f"{name}, number {place + 1}: {error}") from None
+            raise ValueError(f"{name}, number {index + 1}: {error}") from None
 
 
 def _check_words(words: Any) -> None:
     if not isinstance(words, list):
         raise ValueError(f"words must be a list, not {type(words).__name__}")
-    for place, word in enumerate(words):
+    for index, word in enumerate(words):
         if not isinstance(word, str) or not word.strip():
-            raise ValueError(f"words, number {place + 1}: {word!r} is no word")
-        _check_text(f"words, number {place + 1}: it", word)
+            raise ValueError(f"words, number {index + 1}: {word!r} is no word")
+        _check_text(f"words, number {index + 1}: it", word)
 
 
 def _check_fields(custom: Mapping[str, Any]) -> None:
@@ -171,11 +163,11 @@ def _check_fields(custom: Mapping[str, Any]) -> None:
     words = custom.get("words") or custom["units"]
     if not isinstance(pronunciations, list) or len(pronunciations) != len(words):
         raise ValueError(f"pronunciations must be a list, one for each of {len(words)} words")
-    for place, known in enumerate(pronunciations):
+    for index, known in enumerate(pronunciations):
         if not isinstance(known, list) or not all(isinstance(one, list) and one for one in known):
-            raise ValueError(f"pronunciations, number {place + 1}: not a list of lists of units")
+            raise ValueError(f"pronunciations, number {index + 1}: not a list of lists of units")
         for one in known:
-            _check_units(f"pronunciations, number {place + 1}", one)
+            _check_units(f"pronunciations, number {index + 1}", one)
 
 
 def source_name(cut: Cut) -> str:
@@ -193,11 +185,7 @@ def with_audio_digest(cut: MonoCut, digest: str) -> MonoCut:
 
 
 def shared_speakers(cuts: Mapping[str, Iterable[Cut]]) -> str | None:
-    """One line about speakers that several splits have; None where none is.
-
-    Args:
-        cuts: by split.
-    """
+    """One line about speakers that several splits have; None where none is."""
     splits_of: dict[str, list[str]] = defaultdict(list)
     for split, own in cuts.items():
         for speaker in {str(s.speaker) for cut in own for s in cut.supervisions if s.speaker}:
@@ -210,14 +198,7 @@ def shared_speakers(cuts: Mapping[str, Iterable[Cut]]) -> str | None:
 
 
 def check_recordings_apart(cuts: Mapping[str, Iterable[Cut]]) -> None:
-    """Whether no file or other source of audio is in two splits, under whichever name.
-
-    Args:
-        cuts: by split.
-
-    Raises:
-        ValueError: some are; names them, with their cuts.
-    """
+    """ValueError where a file or other source of audio is in two splits, under whichever name."""
     places: dict[str | bytes, dict[str, str]] = defaultdict(dict)
     for split, own in cuts.items():
         for cut in own:
@@ -230,14 +211,7 @@ def check_recordings_apart(cuts: Mapping[str, Iterable[Cut]]) -> None:
 
 
 def check_audio_apart(cuts: Mapping[str, Iterable[Cut]]) -> None:
-    """Whether no cuts of two splits have the same samples.
-
-    Args:
-        cuts: by split, with ``custom["audio_digest"]``.
-
-    Raises:
-        ValueError: some have; names them.
-    """
+    """ValueError where cuts of two splits have the same samples, by ``custom["audio_digest"]``."""
     places: dict[str, dict[str, str]] = defaultdict(dict)
     for split, own in cuts.items():
         for cut in own:

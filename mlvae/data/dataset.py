@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,7 +39,12 @@ class FeaturesError(ValueError):
 
 
 def load_cuts(path: Path) -> CutSet:
-    """Read a manifest of cuts into memory. Whatever reads cuts reads them with this.
+    """Read a manifest of cuts into memory; raises what :func:`read_cuts` does."""
+    return CutSet.from_cuts(read_cuts(path))
+
+
+def read_cuts(path: Path) -> Iterator[Cut]:
+    """Read a manifest of cuts one by one. Whatever reads cuts reads them with this.
 
     Raises:
         ValueError: there is no such file (names the stage to run), it is damaged, a line is no cut,
@@ -48,7 +54,6 @@ def load_cuts(path: Path) -> CutSet:
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"no manifest {path}: run the stage before this one")
-    cuts: list[Cut] = []
     lines: dict[str, int] = {}
     for number, content in manifest_lines(path):
         place = place_of(path, number)
@@ -60,8 +65,7 @@ def load_cuts(path: Path) -> CutSet:
         if cut.id in lines:
             raise ValueError(f"{place}: the cut of line {lines[cut.id]} has the id {cut.id!r}, too")
         lines[cut.id] = number
-        cuts.append(cut)
-    return CutSet.from_cuts(cuts)
+        yield cut
 
 
 def cut_of_line(content: dict[str, Any], place: str, allow_commands: bool = False) -> Cut:
@@ -89,12 +93,52 @@ def cut_of_line(content: dict[str, Any], place: str, allow_commands: bool = Fals
         raise ValueError(f"{place}: {name}: not a cut of lhotse: {reason}") from error
 
 
-def usable_cuts(cuts: CutSet, table: UnitTable, report: StageReport) -> CutSet:
+class StoredCuts:
+    """Cuts that a model can read, read anew from a manifest whenever one goes through them.
+
+    Nothing but their ids is held.
+
+    Args:
+        path: of the manifest.
+        table: ids of the canonical units.
+        report: see :func:`usable`.
+        ids: of those to read; None: all.
+
+    Attributes:
+        ids: in their order.
+
+    Raises:
+        ValueError: as :func:`read_cuts`.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        table: UnitTable,
+        report: StageReport,
+        ids: Collection[str] | None = None,
+    ) -> None:
+        self.path = Path(path)
+        cuts = (cut for cut in read_cuts(path) if ids is None or cut.id in ids)
+        self.ids = dict.fromkeys(cut.id for cut in usable(cuts, table, report))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[Cut]:
+        return (cut for cut in read_cuts(self.path) if cut.id in self.ids)
+
+
+def usable_cuts(cuts: Iterable[Cut], table: UnitTable, report: StageReport) -> CutSet:
+    """What :func:`usable` gives, in memory."""
+    return CutSet.from_cuts(usable(cuts, table, report))
+
+
+def usable(cuts: Iterable[Cut], table: UnitTable, report: StageReport) -> Iterator[Cut]:
     """The cuts that a model can read: with sound features, and canonical units of the table.
 
     The others are reported as skipped with a reason; those that stay are not counted yet.
     """
-    kept = []
     for cut in cuts:
         try:
             units = table.ids(canonical_units(cut), cut.id)
@@ -106,8 +150,7 @@ def usable_cuts(cuts: CutSet, table: UnitTable, report: StageReport) -> CutSet:
         except ValueError as error:
             report.skip(cut.id, str(error))
         else:
-            kept.append(cut)
-    return CutSet.from_cuts(kept)
+            yield cut
 
 
 def load_features(cut: Cut) -> np.ndarray:
@@ -150,6 +193,48 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
+#: Features that a process keeps in memory by default, in MB (10^6 bytes): 17 hours of 40 numbers.
+CACHE_MB = 1000
+
+
+class FeatureCache:
+    """What was read last, up to so many bytes; what was not asked for the longest goes first.
+
+    Args:
+        most_bytes: of all tensors together; one that is larger is not kept, and with 0 none is.
+
+    Attributes:
+        num_bytes: of the tensors that are kept.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+        self.clear()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, key: tuple[str, str], make: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """The tensor of a key, which is made where it is not kept."""
+        if key in self._kept:
+            self._kept.move_to_end(key)
+            return self._kept[key]
+        tensor = make()
+        size = tensor.numel() * tensor.element_size()
+        if size <= self.most_bytes:
+            self._kept[key] = tensor
+            self.num_bytes += size
+            while self.num_bytes > self.most_bytes:
+                _, oldest = self._kept.popitem(last=False)
+                self.num_bytes -= oldest.numel() * oldest.element_size()
+        return tensor
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._kept: OrderedDict[tuple[str, str], torch.Tensor] = OrderedDict()
+        self.num_bytes = 0
+
+
 class UnitDataset(Dataset):
     """Batches in lhotse's manner: indexed by a CutSet, which a sampler gives.
 
@@ -157,22 +242,28 @@ class UnitDataset(Dataset):
     numbers alone and in any batch (variance is the model's business). With ``deltas`` the first
     and second differences over time of the normalised features are appended.
 
-    Example:
-        >>> cuts = load_cuts(Path("data/fsdd/fbank/cuts_train.jsonl.gz"))
-        >>> dataset = UnitDataset(UnitTable.load(Path("data/fsdd/units/tokens.txt")))
-        >>> for batch_cuts in make_sampler(cuts, max_frames=10000, shuffle=True, seed=0):
-        ...     batch = dataset[batch_cuts]
+    Example::
+
+        cuts = load_cuts(Path("data/fsdd/fbank/cuts_train.jsonl.gz"))
+        dataset = UnitDataset(UnitTable.load(Path("data/fsdd/units/tokens.txt")))
+        for batch_cuts in make_sampler(cuts, max_frames=10000, shuffle=True, seed=0):
+            batch = dataset[batch_cuts]
 
     Args:
         table: ids of the canonical units.
         deltas: whether to append deltas and delta-deltas (three times as many dimensions).
-        cache: whether to keep the features of a cut in memory once they have been read.
+        cache_mb: most memory, in MB, that features take which were read and are kept for the next
+            time; 0: none are kept.
+
+    Attributes:
+        cache: has what is kept.
     """
 
-    def __init__(self, table: UnitTable, deltas: bool = False, cache: bool = True):
+    def __init__(self, table: UnitTable, deltas: bool = False, cache_mb: float = CACHE_MB):
         self.table = table
         self.deltas = deltas
-        self._cache: dict[str, torch.Tensor] | None = {} if cache else None
+        self.cache_mb = cache_mb
+        self.cache = FeatureCache(int(cache_mb * 1e6))
 
     def __getitem__(self, cuts: CutSet) -> dict[str, Any]:
         """One batch.
@@ -192,10 +283,17 @@ class UnitDataset(Dataset):
             "cut_ids": [cut.id for cut in cuts],
         }
 
+    def plain(self) -> UnitDataset:
+        """Features without deltas of the same cuts, which share the memory that may be taken."""
+        if type(self) is UnitDataset and not self.deltas:
+            return self
+        plain = UnitDataset(self.table, cache_mb=self.cache_mb)
+        plain.cache = self.cache
+        return plain
+
     def forget(self) -> None:
-        """Forget the features that were kept; ids of cuts may then come again."""
-        if self._cache is not None:
-            self._cache.clear()
+        """Forget all that is kept; ids of cuts may then come again with other audio."""
+        self.cache.clear()
 
     def features(self, cut: Cut) -> torch.Tensor:
         """Normalised features (num_frames, F) float32 of one cut.
@@ -203,15 +301,13 @@ class UnitDataset(Dataset):
         Raises:
             ValueError: as `load_features`.
         """
-        if self._cache is not None and cut.id in self._cache:
-            return self._cache[cut.id]
+        kind = "deltas" if self.deltas else "plain"
+        return self.cache.get((kind, cut.id), lambda: self._read(cut))
+
+    def _read(self, cut: Cut) -> torch.Tensor:
         features = torch.from_numpy(load_features(cut)).to(torch.float32)
         features = features - features.mean(dim=0)
-        if self.deltas:
-            features = append_deltas(features)
-        if self._cache is not None:
-            self._cache[cut.id] = features
-        return features
+        return append_deltas(features) if self.deltas else features
 
 
 def append_deltas(features: torch.Tensor) -> torch.Tensor:

@@ -16,7 +16,6 @@ import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -46,6 +45,7 @@ from mlvae.data.manifests import (
     manifest_lines,
     parts_apart,
     place_of,
+    read_json,
     shown_id,
     write_json,
     write_manifest,
@@ -108,43 +108,14 @@ def extract(cut: MonoCut, extractor: Fbank, allow_commands: bool = False) -> tup
 def with_features(cut: MonoCut, extractor: Fbank, allow_commands: bool = False) -> MonoCut:
     """A copy of a cut that carries its features itself, with the losses of what is stored in files.
 
-    Args:
-        cut: of the extractor's sampling rate.
-        extractor: see :func:`fbank_extractor`.
-        allow_commands: whether the cut's source may be a shell command, which is then run.
-
-    Raises:
-        AudioError: as :func:`extract`.
+    Arguments and errors are those of :func:`extract`.
     """
     features, digest = extract(cut, extractor, allow_commands)
     size = LilcomChunkyWriter.CHUNK_SIZE
     pieces = lilcom_compress_chunked(features, tick_power=TICK_POWER, chunk_size=size)
     content = io.BytesIO()
     np.save(content, np.concatenate([lilcom.decompress(piece) for piece in pieces]))
-    cut = _attach(cut, features.shape, Path(), "")
-    memory = replace(
-        cut.features,
-        storage_type="memory_npy",
-        storage_path="",
-        storage_key=content.getvalue(),
-    )
-    return with_audio_digest(replace(cut, features=memory), digest)
-
-
-_extractors: dict[int, Fbank] = {}
-
-
-def _extract_or_reason(
-    cut: MonoCut, sampling_rate: int, allow_commands: bool
-) -> tuple[np.ndarray, str] | str:
-    if sampling_rate not in _extractors:
-        _extractors[sampling_rate] = fbank_extractor(sampling_rate)
-    try:
-        return extract(cut, _extractors[sampling_rate], allow_commands)
-    except AudioError as error:
-        return str(error)
-    except Exception as error:  # whatever is wrong with one cut, the others go on
-        return f"not readable as audio: {type(error).__name__}: {' '.join(str(error).split())}"
+    return _attach(cut, features.shape, digest, "memory_npy", "", content.getvalue())
 
 
 def written_files(data_dir: Path) -> list[Path]:
@@ -212,7 +183,7 @@ def compute_fbank(
         }
         remove_made(home / RUN)
     folder = home / "fbank"
-    work = partial(_extract_or_reason, sampling_rate=sampling_rate, allow_commands=allow_commands)
+    extractor = fbank_extractor(sampling_rate)
     manifests = {split: folder / f"cuts_{split}.jsonl.gz" for split in SPLITS}
     before = _digests_before(manifests.values())
     made: dict[str, list[MonoCut]] = {}
@@ -221,13 +192,18 @@ def compute_fbank(
             feats_path = folder / f"feats_{split}.lca"
             temporary = stack.enter_context(atomic_path(feats_path))
             if shards:
-                made[split] = _join(cuts[split], shards, temporary, feats_path, reports[split])
+                own = _join(cuts[split], shards, temporary, feats_path, reports[split])
             else:
-                results = map(work, cuts[split])
-                made[split] = _write_features(
-                    cuts[split], results, temporary, split, reports[split]
-                )
-            made[split] = [_at(cut, feats_path) for cut in made[split]]
+                own = []
+                with LilcomChunkyWriter(temporary, tick_power=TICK_POWER) as writer:
+                    for cut in progress(cuts[split], f"fbank {split}", "cut"):
+                        try:
+                            own.append(_stored(cut, extractor, writer, allow_commands))
+                        except AudioError as error:
+                            reports[split].skip(cut.id, str(error), place=source_name(cut))
+                # What is read back is what later stages must find.
+                own = [_with_features_digest(cut) for cut in own]
+            made[split] = [_at(cut, feats_path) for cut in own]
         if not allow_shared:
             check_audio_apart({split: made[split] for split in apart})
         changed = [
@@ -270,9 +246,9 @@ def _corpus(path: Path) -> tuple[int, bool, tuple[str, ...]]:
     if not path.is_file():
         raise ValueError(f"{path.parent} holds no corpus: stage 0 has not been run to its end")
     try:
-        about = json.loads(path.read_text(encoding="utf-8"))
+        about = read_json(path)
         sampling_rate = about["sampling_rate"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError) as error:
         raise ValueError(f"{path}: no JSON object with a sampling_rate: {error!r}") from error
     if isinstance(sampling_rate, bool) or not isinstance(sampling_rate, int) or sampling_rate < 1:
         raise ValueError(f"{path}: sampling_rate must be a positive number, not {sampling_rate!r}")
@@ -322,29 +298,24 @@ def _sound_cuts(
     return cuts
 
 
-def _write_features(
-    cuts: list[MonoCut],
-    results: Iterable[tuple[np.ndarray, str] | str],
-    path: Path,
-    split: str,
-    report: StageReport,
-) -> list[MonoCut]:
-    """Write a feature file; the cuts that have features there, with their digests."""
-    with_features: list[MonoCut] = []
-    with LilcomChunkyWriter(path, tick_power=TICK_POWER) as writer:
-        for cut, result in zip(progress(cuts, f"fbank {split}", "cut"), results):
-            if isinstance(result, str):
-                report.skip(cut.id, result, place=source_name(cut))
-                continue
-            features, digest = result
-            key = writer.write(cut.id, features)
-            cut = _attach(cut, features.shape, path, key)
-            with_features.append(with_audio_digest(cut, digest))
-    # What is read back is what later stages must find.
-    return [
-        replace(cut, custom={**cut.custom, "features_digest": features_digest(load_features(cut))})
-        for cut in with_features
-    ]
+def _stored(
+    cut: MonoCut, extractor: Fbank, writer: LilcomChunkyWriter, allow_commands: bool
+) -> MonoCut:
+    """A cut whose features are in a file, with the digest of its audio."""
+    try:
+        features, digest = extract(cut, extractor, allow_commands)
+    except AudioError:
+        raise
+    except Exception as error:  # whatever is wrong with one cut, the others go on
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise AudioError(f"not readable as audio: {reason}") from error
+    key = writer.write(cut.id, features)
+    return _attach(cut, features.shape, digest, writer.name, str(writer.storage_path), key)
+
+
+def _with_features_digest(cut: MonoCut) -> MonoCut:
+    digest = features_digest(load_features(cut))
+    return replace(cut, custom={**cut.custom, "features_digest": digest})
 
 
 def _check_shards(
@@ -380,7 +351,7 @@ def _join(
         if (home / "fbank" / name).is_file():
             found.update((cut.id, cut) for cut in load_cuts(home / "fbank" / name))
         for _, line in manifest_lines(home / SKIPPED):
-            reasons[line["id"], line.get("place", "")] = line["reason"]
+            reasons[line["id"], line.get("source", "")] = line["reason"]
     made = []
     with path.open("wb") as file, contextlib.ExitStack() as stack:
         opened: dict[str, BinaryIO] = {}
@@ -408,7 +379,10 @@ def _at(cut: MonoCut, path: Path) -> MonoCut:
     return replace(cut, features=features, recording=cut.recording if is_file else None)
 
 
-def _attach(cut: MonoCut, shape: tuple[int, int], path: Path, key: str) -> MonoCut:
+def _attach(
+    cut: MonoCut, shape: tuple[int, int], digest: str, kind: str, path: str, key: str | bytes
+) -> MonoCut:
+    """A cut with features that are stored somewhere, and with the digest of its audio."""
     features = Features(
         type=Fbank.name,
         num_frames=shape[0],
@@ -417,10 +391,10 @@ def _attach(cut: MonoCut, shape: tuple[int, int], path: Path, key: str) -> MonoC
         sampling_rate=cut.sampling_rate,
         start=cut.start,
         duration=cut.duration,
-        storage_type=LilcomChunkyWriter.name,
-        storage_path=str(path),
+        storage_type=kind,
+        storage_path=path,
         storage_key=key,
         recording_id=cut.recording_id,
         channels=cut.channel,
     )
-    return replace(cut, features=features)
+    return with_audio_digest(replace(cut, features=features), digest)

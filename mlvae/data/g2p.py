@@ -51,21 +51,17 @@ _STRESS = "ˈˌ"
 
 
 class G2p:
-    """Reads single words of a language.
+    """Reads single words of a language, as espeak-ng calls it.
 
-    Args:
-        language: as espeak-ng calls it.
-        table: by IPA symbol of espeak-ng, without stress, the units that it is. A symbol that is
-            not there is a unit itself.
-        units: those that there are; None: any.
-
-    Attributes:
-        made: the words that were read up to now, with their units.
+    A table has by IPA symbol of espeak-ng, without stress, the units that it is. A symbol that is
+    not there is a unit itself, where ``units`` allow it (None: any). ``made`` are the words that
+    were read up to now, with their units.
 
     Raises:
         ValueError: espeak-ng is not installed, or has no such language.
 
     Example:
+        >>> from mlvae.data.lexicon import PHONES
         >>> G2p("en-us", ENGLISH, PHONES)("strengthener")
         ('s', 't', 'r', 'eh', 'ng', 'th', 'ah', 'n', 'er')
     """
@@ -111,9 +107,7 @@ class G2p:
 def g2p_fields(language: str, table: Path | None) -> dict[str, Any]:
     """The field ``g2p`` of ``corpus.json`` and ``model.json``.
 
-    Args:
-        language: as espeak-ng calls it.
-        table: file of lines ``symbol unit unit ...``, the IPA symbol of espeak-ng first.
+    A table is a file of lines ``symbol unit unit ...``, the IPA symbol of espeak-ng first.
 
     Raises:
         ValueError: the file cannot be read, or has a symbol twice; names it.
@@ -129,12 +123,7 @@ def g2p_fields(language: str, table: Path | None) -> dict[str, Any]:
 
 
 def g2p_of(said: Mapping[str, Any], arpabet: bool, units: Collection[str] | None) -> G2p:
-    """What :func:`g2p_fields` describe.
-
-    Args:
-        said: these.
-        arpabet: whether units are ARPAbet phones; the table is :data:`ENGLISH` then.
-        units: those that there are; None: any.
+    """What :func:`g2p_fields` describe; the table of ARPAbet phones is :data:`ENGLISH`.
 
     Raises:
         ValueError: it cannot be used; says why.

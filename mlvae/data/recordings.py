@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import tarfile
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,18 @@ from lhotse import MonoCut, Recording, SupervisionSegment
 from lhotse.audio import AudioSource
 from lhotse.shar.utils import fill_shar_placeholder
 
-from mlvae.data.audio import AudioError, check_file, files_below, is_recording
+from mlvae.data.audio import (
+    AudioError,
+    check_file,
+    files_below,
+    is_recording,
+    output_of,
+    read_by_soundfile,
+)
 from mlvae.data.checks import check_id
 from mlvae.data.dataset import cut_of_line
 from mlvae.data.manifests import manifest_lines, place_of, shown_id
-from mlvae.data.text import decode_text
+from mlvae.data.text import decode_text, lines_of_table
 
 #: Ends of names of texts beside recordings, in small letters; the first of them goes first.
 TEXT_SUFFIXES = (".txt", ".lab")
@@ -43,44 +50,26 @@ Skip = Callable[[str, str, str], None]
 
 @dataclass(frozen=True)
 class Utterance:
-    """A recording, or a part of one, and what should be said in it.
+    """A recording, or a part of one, and what should be said in it."""
 
-    Attributes:
-        id: unique in its corpus.
-        audio: file, or shell command that writes one; empty where ``line`` has a cut.
-        text: what should be said; or a file that says it, see ``text_file``.
-        place: file or line that messages name.
-        speaker: None where nobody is named.
-        text_file: whether ``text`` is the name of a file.
-        is_command: whether ``audio`` is a command.
-        begin: seconds, of the part.
-        end: seconds; None: the end of the recording.
-        seconds: about its length, by which work is divided.
-        line: a cut of lhotse as JSON, in the place of all the others.
-        archive: of lhotse Shar, the tar file that has the audio of ``line``.
-        member: where in it: byte and number of bytes.
-    """
-
-    id: str
-    audio: str = ""
-    text: str = ""
-    place: str = ""
-    speaker: str | None = None
-    text_file: bool = False
-    is_command: bool = False
-    begin: float = 0.0
-    end: float | None = None
-    seconds: float = 0.0
-    line: str = ""
-    archive: str = ""
-    member: tuple[int, int] = (0, 0)
+    id: str  # unique in its corpus
+    audio: str = ""  # file, or shell command that writes one; empty where ``line`` has a cut
+    text: str = ""  # what should be said; or a file that says it, see ``text_file``
+    place: str = ""  # file or line that messages name
+    speaker: str | None = None  # None where nobody is named
+    text_file: bool = False  # whether ``text`` is the name of a file
+    is_command: bool = False  # whether ``audio`` is a command
+    begin: float = 0.0  # seconds, of the part
+    end: float | None = None  # seconds; None: the end of the recording
+    seconds: float = 0.0  # about its length, by which work is divided
+    line: str = ""  # a cut of lhotse as JSON, in the place of all the others
+    archive: str = ""  # of lhotse Shar, the tar file that has the audio of ``line``
+    member: tuple[int, int] = (0, 0)  # where in it: byte and number of bytes
 
     def cut(self, channel: int = 0, allow_commands: bool = False) -> MonoCut:
         """The utterance as a cut with a text.
 
-        Args:
-            channel: of a recording of several channels which one is taken, the first being 0.
-            allow_commands: whether a shell command may be run.
+        Of a recording of several channels one is taken, the first being 0.
 
         Raises:
             AudioError, ValueError, OSError: it cannot be used; says why.
@@ -105,22 +94,12 @@ class Utterance:
         end = recording.duration if self.end is None else min(self.end, recording.duration)
         if not 0 <= self.begin < end:
             raise ValueError(f"its part from {self.begin} to {self.end} s is not in the recording")
-        supervision = SupervisionSegment(
-            self.id,
-            recording.id,
-            0.0,
-            end - self.begin,
-            channel=channel,
-            text=text,
-            speaker=self.speaker,
+        seconds = end - self.begin
+        said = SupervisionSegment(
+            self.id, recording.id, 0.0, seconds, channel, text=text, speaker=self.speaker
         )
         return MonoCut(
-            self.id,
-            self.begin,
-            end - self.begin,
-            channel,
-            supervisions=[supervision],
-            recording=recording,
+            self.id, self.begin, seconds, channel, supervisions=[said], recording=recording
         )
 
     def _member(self) -> bytes:
@@ -140,10 +119,7 @@ class Utterance:
                 f"its audio is the output of a shell command ({self.audio!r}), which is not run: "
                 "write it to a file, or use --allow-commands"
             )
-        found = subprocess.run(self.audio, shell=True, stdout=subprocess.PIPE, check=False)
-        if found.returncode:
-            raise AudioError(f"its command ended with exit status {found.returncode}")
-        return _of_bytes(found.stdout, self.id)
+        return _of_bytes(output_of(self.audio), self.id)
 
 
 def recording_of(path: Path, recording_id: str) -> Recording:
@@ -155,24 +131,21 @@ def recording_of(path: Path, recording_id: str) -> Recording:
         AudioError: it is missing, empty, cut short or not readable as audio.
     """
     check_file(path)
+    has_ffmpeg = shutil.which("ffmpeg") is not None
     try:
-        info = soundfile.info(str(path))
-    except (soundfile.SoundFileError, TypeError) as error:
-        reason = " ".join(str(error).split())
-        if shutil.which("ffmpeg") is None:
-            raise AudioError(
-                f"not readable as audio: {reason} (and there is no ffmpeg to try)"
-            ) from None
-        return _of_bytes(_decoded(path, reason), recording_id)
+        with read_by_soundfile("" if has_ffmpeg else " (and there is no ffmpeg to try)"):
+            info = soundfile.info(str(path))
+    except AudioError as error:
+        if not has_ffmpeg:
+            raise
+        return _of_bytes(_decoded(path, str(error)), recording_id)
     source = AudioSource("file", list(range(info.channels)), str(path.absolute()))
     return _recording(source, info, recording_id)
 
 
 def _of_bytes(content: bytes, recording_id: str) -> Recording:
-    try:
+    with read_by_soundfile():
         info = soundfile.info(io.BytesIO(content))
-    except (soundfile.SoundFileError, TypeError) as error:
-        raise AudioError(f"not readable as audio: {' '.join(str(error).split())}") from None
     source = AudioSource("memory", list(range(info.channels)), content)
     return _recording(source, info, recording_id)
 
@@ -196,27 +169,20 @@ def _decoded(path: Path, reason: str) -> bytes:
     found = subprocess.run(command, capture_output=True, check=False)
     said = " ".join(found.stderr.decode("utf-8", "replace").split())[:200]
     if found.returncode or not found.stdout or said:
-        raise AudioError(f"not readable as audio: {reason}; ffmpeg: {said}")
+        raise AudioError(f"{reason}; ffmpeg: {said}")
     return found.stdout
 
 
 @dataclass(frozen=True)
 class Found:
-    """Utterances that were found, which may be gone through several times.
+    """Utterances that were found, which may be gone through several times."""
 
-    Attributes:
-        kind: what they were found in, in words.
-        items: gives them anew, and skips what cannot be used.
-        digest: 64 hexadecimal digits that change where an utterance does, its audio file included.
-        count: how many there are.
-        skipped: what could not be used: name, reason, place.
-    """
-
-    kind: str
-    items: Callable[[], Iterator[Utterance]]
+    kind: str  # what they were found in, in words
+    items: Callable[[], Iterator[Utterance]]  # gives them anew, and skips what cannot be used
+    # 64 hexadecimal digits that change where an utterance does, its audio file included
     digest: str
     count: int
-    skipped: list[tuple[str, str, str]]
+    skipped: list[tuple[str, str, str]]  # what could not be used: name, reason, place
 
 
 def find_recordings(path: Path) -> Found:
@@ -249,7 +215,7 @@ def find_recordings(path: Path) -> Found:
     elif path.is_dir() and any(path.glob("recording*.tar")) and any(path.glob("cuts*.jsonl*")):
         kind, items = "lhotse Shar", _each_time(_shar, path, skip)
     elif path.is_dir():
-        kind, items = "folder", _again(_of_pairs(path, find_pairs(path, skip)))
+        kind, items = "folder", _again(_folder(path, skip))
     elif path.is_file() and path.suffix.lower() in (".csv", ".tsv"):
         kind, items = "table", _again(_table(path, skip))
     elif path.is_file() and path.name.endswith((".jsonl", ".jsonl.gz")):
@@ -260,21 +226,27 @@ def find_recordings(path: Path) -> Found:
         )
     else:
         raise ValueError(f"there is no {path}")
-    digest, count = hashlib.sha256(), 0
-    for utterance in items():
-        digest.update(json.dumps([asdict(utterance), _stamps(utterance)]).encode())
-        count += 1
-    if not count and not skipped:
+    found = _found(kind, items, skipped)
+    if not found.count and not skipped:
         raise ValueError(f"{path}: a {kind} without a recording")
-    return Found(kind, items, digest.hexdigest(), count, skipped)
+    return found
 
 
 def single_recording(audio: Path, text: str) -> Found:
     """One recording and its text, as :func:`find_recordings` gives them."""
     seconds = _seconds(Path(audio))
     utterance = Utterance(Path(audio).stem, str(audio), text, str(audio), seconds=seconds)
-    digest = hashlib.sha256(json.dumps([asdict(utterance), _stamps(utterance)]).encode())
-    return Found("recording", _again([utterance]), digest.hexdigest(), 1, [])
+    return _found("recording", _again([utterance]), [])
+
+
+def _found(
+    kind: str, items: Callable[[], Iterator[Utterance]], skipped: list[tuple[str, str, str]]
+) -> Found:
+    digest, count = hashlib.sha256(), 0
+    for utterance in items():
+        digest.update(json.dumps([asdict(utterance), _stamps(utterance)]).encode())
+        count += 1
+    return Found(kind, items, digest.hexdigest(), count, skipped)
 
 
 def _again(utterances: Iterable[Utterance]) -> Callable[[], Iterator[Utterance]]:
@@ -296,10 +268,8 @@ def _stamps(utterance: Utterance) -> list[Any]:
     if utterance.line:
         recording = json.loads(utterance.line).get("recording")
         sources = recording.get("sources") if isinstance(recording, dict) else None
-        known = (
-            [one for one in sources if isinstance(one, dict)] if isinstance(sources, list) else []
-        )
-        files = [str(one.get("source")) for one in known]
+        sources = sources if isinstance(sources, list) else []
+        files = [str(one.get("source")) for one in sources if isinstance(one, dict)]
     stamps: list[Any] = []
     for file in files:
         try:
@@ -313,90 +283,64 @@ def _stamps(utterance: Utterance) -> list[Any]:
 # ---- A folder
 
 
-@dataclass(frozen=True)
-class RecordingWithText:
-    """A recording and its text.
+def _folder(folder: Path, skip: Skip) -> Iterator[Utterance]:
+    """The pairs ``NAME.wav`` and ``NAME.txt`` of a folder and its subfolders, by their paths.
 
-    Attributes:
-        id: the path below the folder without the end of the name, ``-`` between its parts.
-        recording: the audio file.
-        text: the text file.
-    """
-
-    id: str
-    recording: Path
-    text: Path
-
-
-def find_pairs(
-    folder: Path,
-    skip: Skip,
-    taken: Collection[str] = (),
-    text_suffixes: Sequence[str] = TEXT_SUFFIXES,
-    others: Skip | None = None,
-) -> list[RecordingWithText]:
-    """The pairs ``NAME.wav`` and ``NAME.txt`` of a folder and its subfolders.
-
-    Any audio format counts, and capital letters in the end of a name (``.WAV``, ``.FLAC``).
-    Recordings without a text, texts without a recording and second files of a name are skipped.
-
-    Args:
-        folder: where to look.
-        skip: is told of files that are skipped. Those of a pair are left to the caller.
-        taken: ids that other recordings have.
-        text_suffixes: of texts, the likelier first.
-        others: is told of files that are neither recordings nor texts; None: they are passed over.
-
-    Returns:
-        The pairs in the order of their paths; their ids differ.
+    Any audio format counts, and capital letters in the end of a name (``.WAV``, ``.FLAC``). An id
+    is the path without that end, ``-`` between its parts. Recordings without a text, texts without
+    a recording and second files of a name are skipped; what is neither is passed over.
     """
 
     def skip_folder(error: OSError) -> None:
         reason = f"folder cannot be read: {error.strerror}"
         skip(str(error.filename), reason, str(error.filename))
 
-    folder = Path(folder)
-    files = files_below(folder, skip_folder)
-    texts: dict[Path, Path] = {}
-    recordings: dict[Path, Path] = {}
-    order = (".wav", *text_suffixes)
+    order = (".wav", *TEXT_SUFFIXES)
 
     # Ends of names in small letters go before others, ``.wav`` before other formats.
     def rank(path: Path) -> tuple[int, bool]:
         suffix = path.suffix
         return order.index(suffix) if suffix in order else len(order), not suffix.islower()
 
-    for path in sorted(files, key=rank):
-        name = path.relative_to(folder).as_posix()
-        if path.suffix.lower() in text_suffixes:
+    texts: dict[Path, Path] = {}
+    recordings: dict[Path, Path] = {}
+    for path in sorted(files_below(folder, skip_folder), key=rank):
+        name = path.relative_to(folder)
+        if path.suffix.lower() in TEXT_SUFFIXES:
             kind, found = "text", texts
         elif is_recording(path):
             kind, found = "recording", recordings
         else:
-            if others is not None:
-                others(name, "neither a recording nor a text (.txt)", str(path))
             continue
-        first = found.setdefault(_stem(path.relative_to(folder)), path)
+        first = found.setdefault(_stem(name), path)
         if first != path:
-            skip(name, f"a second {kind} of this name, {first.name} is used", str(path))
-    ids = set(taken)
-    pairs = []
+            reason = f"a second {kind} of this name, {first.name} is used"
+            skip(name.as_posix(), reason, str(path))
+    taken: set[str] = set()
     for stem, path in sorted(recordings.items()):
         identity = "-".join(stem.parts)
         if not _is_unicode(path):
             skip(identity, "its name is not in UTF-8: no manifest can hold it", str(path))
         elif stem not in texts:
-            wanted = " or ".join(f"{path.stem}{suffix}" for suffix in text_suffixes)
+            wanted = " or ".join(f"{path.stem}{suffix}" for suffix in TEXT_SUFFIXES)
             skip(identity, f"no text beside it (No such file: {wanted})", str(path))
-        elif identity in ids:
+        elif identity in taken:
             skip(identity, "another recording has the same name", str(path))
         else:
-            ids.add(identity)
-            pairs.append(RecordingWithText(identity, path, texts[stem]))
+            taken.add(identity)
+            home = path.parent.relative_to(folder).as_posix()
+            yield Utterance(
+                identity,
+                str(path),
+                str(texts[stem]),
+                str(path),
+                speaker=None if home == "." else home,
+                text_file=True,
+                seconds=_seconds(path),
+            )
     for stem in sorted(texts.keys() - recordings.keys()):
         path = texts[stem]
         skip(path.relative_to(folder).as_posix(), "a text without a recording", str(path))
-    return pairs
 
 
 def _is_unicode(path: Path) -> bool:
@@ -412,25 +356,18 @@ def _stem(path: Path) -> Path:
     return Path(unicodedata.normalize("NFC", str(path.with_suffix(""))))
 
 
-def _of_pairs(folder: Path, pairs: Iterable[RecordingWithText]) -> Iterator[Utterance]:
-    for pair in pairs:
-        home = pair.recording.parent.relative_to(folder).as_posix()
-        yield Utterance(
-            pair.id,
-            str(pair.recording),
-            str(pair.text),
-            str(pair.recording),
-            speaker=None if home == "." else home,
-            text_file=True,
-            seconds=_seconds(pair.recording),
-        )
-
-
 def _seconds(path: Path) -> float:
     try:
         return path.stat().st_size / BYTES_PER_SECOND
     except OSError:
         return 0.0
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return decode_text(path.read_bytes())
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
 
 
 # ---- A table
@@ -439,12 +376,9 @@ def _seconds(path: Path) -> float:
 def _table(path: Path, skip: Skip) -> Iterator[Utterance]:
     """The rows of a table; ids are its own, or paths without the end of the name."""
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-    try:
-        text = decode_text(path.read_bytes())
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+    text = _text_of(path)
     quoting = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
-    reader = csv.reader(io.StringIO(text), delimiter=delimiter, quoting=quoting)
+    reader = csv.reader(lines_of_table(text), delimiter=delimiter, quoting=quoting)
     taken: set[str] = set()
     try:
         header = [name.strip().lower() for name in next(reader, [])]
@@ -462,21 +396,12 @@ def _table(path: Path, skip: Skip) -> Iterator[Utterance]:
             name = cells.get("id") or "-".join(Path(file).with_suffix("").parts).lstrip("/-.")
             if len(row) != len(header):
                 skip(name or place, f"{len(row)} cells where {len(header)} are due", place)
-                continue
-            if not file:
+            elif not file:
                 skip(name or place, "no path", place)
-                continue
-            if _refused(name, taken, skip, place):
-                continue
-            audio = path.parent / file
-            yield Utterance(
-                name,
-                str(audio),
-                cells["text"],
-                place,
-                speaker=cells.get("speaker") or None,
-                seconds=_seconds(audio),
-            )
+            elif not _refused(name, taken, skip, place):
+                audio, speaker = path.parent / file, cells.get("speaker") or None
+                seconds = _seconds(audio)
+                yield Utterance(name, str(audio), cells["text"], place, speaker, seconds=seconds)
     except csv.Error as error:
         # The line that was not read has not been counted.
         raise ValueError(f"{place_of(path, reader.line_num + 1)}: {error}") from None
@@ -528,7 +453,7 @@ def _kaldi(folder: Path, skip: Skip) -> Iterator[Utterance]:
                 file,
                 texts[name],
                 place,
-                speaker=speakers.get(name),
+                speakers.get(name),
                 is_command=is_command,
                 begin=begin,
                 end=end,
@@ -547,11 +472,7 @@ def _kaldi_path(folder: Path, name: str) -> Path:
 def _lines(path: Path, skip: Skip, may_be_empty: bool = False) -> dict[str, str]:
     """By its first word the rest of each line."""
     found: dict[str, str] = {}
-    try:
-        lines = decode_text(path.read_bytes()).split("\n")
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(_text_of(path).split("\n"), start=1):
         name, _, rest = line.strip().replace("\t", " ").partition(" ")
         if not name:
             continue

@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import csv
+import io
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from mlvae.made import InTheWayError, atomic_path
+from mlvae.made import InTheWayError, atomic_path, remove_made
 
 UNKNOWN_WORDS = "unknown_words.txt"
 
@@ -62,19 +64,12 @@ _INVISIBLE = re.compile(rf"[{_ZERO_WIDTH}]+")
 
 @dataclass(frozen=True)
 class Token:
-    """A piece of a text.
+    """A piece of a text."""
 
-    Attributes:
-        text: as words are compared, see `normalized`.
-        kind: ``word``, ``sign`` or ``punctuation``.
-        written: what stands between two blanks of the text, where the token is from.
-        place: the number of that, from 1.
-    """
-
-    text: str
-    kind: str
-    written: str
-    place: int
+    text: str  # as words are compared, see `normalized`
+    kind: str  # ``word``, ``sign`` or ``punctuation``
+    written: str  # what stands between two blanks of the text, where the token is from
+    place: int  # the number of that, from 1
 
 
 class UnknownWords(ValueError):
@@ -85,12 +80,7 @@ class UnknownWords(ValueError):
     """
 
     def __init__(self, tokens: Sequence[Token], why: str) -> None:
-        """Name them.
-
-        Args:
-            tokens: words and signs of one text.
-            why: what is wrong with the words, such as ``not in the lexicon``.
-        """
+        """Name words and signs of one text; ``why`` is of the words, ``not in the lexicon``."""
         self.words = sorted({token.text for token in tokens})
         words = sorted({token.text for token in tokens if token.kind == WORD})
         reasons = [f"{why}: {', '.join(words)}"] if words else []
@@ -122,6 +112,18 @@ def decode_text(content: bytes) -> str:
         except UnicodeDecodeError:
             text = content.decode("latin-1")
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def lines_of_table(text: str) -> Iterator[str]:
+    """Lines for the readers of :mod:`csv`, which from Python 3.11 on let a NUL pass.
+
+    Raises:
+        csv.Error: a line has a NUL.
+    """
+    for line in io.StringIO(text):
+        if "\0" in line:
+            raise csv.Error("line contains NUL")
+        yield line
 
 
 def normalized(text: str) -> str:
@@ -228,17 +230,13 @@ def has_digits(word: str) -> bool:
     return any(unicodedata.category(sign)[0] == "N" for sign in word)
 
 
-def list_unknown_words(words: Iterable[str], folder: Path, why: str, remedy: str) -> str:
+def list_unknown_words(
+    words: Iterable[str], folder: Path, is_spelt: bool, texts: str, whose: str
+) -> str:
     """Write words to ``unknown_words.txt`` in a folder, one a line, unless somebody has changed it.
 
-    Args:
-        words: as `UnknownWords` has them; each counts once.
-        folder: where the file goes.
-        why: what is wrong with them, such as ``not in the lexicon``.
-        remedy: what to do about it.
-
-    Returns:
-        One line that says all this, for whoever stops because of them.
+    The line that is returned says so, what is wrong with the words, which were to be spelt or are
+    in no lexicon, and what to do about it, in terms of the ``texts`` and ``whose`` they are.
     """
     path = Path(folder) / UNKNOWN_WORDS
     listed = sorted(set(words))
@@ -247,4 +245,16 @@ def list_unknown_words(words: Iterable[str], folder: Path, why: str, remedy: str
         with atomic_path(path) as temporary:
             temporary.write_text("".join(f"{word}\n" for word in listed), encoding="utf-8")
         also = f" (also in {path})"
-    return f"{len(listed)} words are {why}: {', '.join(listed)}{also}; {remedy}"
+    why, remedy = "not in the lexicon", "give their pronunciations with --lexicon FILE"
+    if is_spelt:
+        why, remedy = "not written in letters", f"write them so in the {texts}"
+    return (
+        f"{len(listed)} words are {why}: {', '.join(listed)}{also}; {remedy}, or leave their "
+        f"{whose} out with --unknown-words skip"
+    )
+
+
+def forget_unknown_words(folder: Path) -> None:
+    """Remove what :func:`list_unknown_words` wrote, unless somebody has made it a lexicon."""
+    with contextlib.suppress(InTheWayError):
+        remove_made(Path(folder) / UNKNOWN_WORDS)

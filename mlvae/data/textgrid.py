@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from praatio.data_classes.textgrid import Textgrid as PraatioGrid
+
 from mlvae.data.text import decode_text
 
 CUT_OFF = 0.05
@@ -65,19 +67,12 @@ class Tier:
 
 @dataclass(frozen=True)
 class TextGrid:
-    """What a file holds.
+    """What a file holds."""
 
-    Attributes:
-        start: of the axis, in seconds.
-        end: of the axis, in seconds.
-        tiers: by their names in lower case, without blanks around them.
-        repairs: where the file contradicts itself without harm.
-    """
-
-    start: float
-    end: float
-    tiers: dict[str, Tier]
-    repairs: tuple[Repair, ...] = ()
+    start: float  # of the axis, in seconds
+    end: float  # of the axis, in seconds
+    tiers: dict[str, Tier]  # by their names in lower case, without blanks around them
+    repairs: tuple[Repair, ...] = ()  # where the file contradicts itself without harm
 
 
 def read_textgrid(path: Path) -> TextGrid:
@@ -139,25 +134,19 @@ def _tier(values: _Values, number: int, repairs: list[Repair]) -> tuple[str, Tie
             raise TextGridError(f"{where}: an interval from {first} s ends at {last} s")
         intervals.append(Interval(first, last, label))
     what = f"{len(intervals)} of {announced:g} {'points' if is_points else 'intervals'}"
-    if is_points:
-        if len(intervals) < announced:
+    if len(intervals) < announced:
+        ends = [start, *(interval.end for interval in intervals)]
+        if is_points:
             raise TextGridError(f"cut off: {where} has {what}")
-    else:
-        covered = max((interval.end for interval in intervals), default=start)
-        if len(intervals) < announced and covered < end - CUT_OFF:
+        if max(ends) < end - CUT_OFF:
             raise TextGridError(
-                f"cut off: {where} ends at {covered:.3f} s of {end:.3f} s, {what} are there"
+                f"cut off: {where} ends at {max(ends):.3f} s of {end:.3f} s, {what} are there"
             )
-        if len(intervals) < announced and _has_gap(intervals, start):
+        if any(interval.start - end > 1e-3 for interval, end in zip(intervals, ends)):
             raise TextGridError(f"{where} has a gap, {what} are there")
     if len(intervals) != announced:
         repairs.append(Repair(start, "count", f"{where}: {what} are there"))
     return name, Tier(start, end, tuple(intervals), is_points)
-
-
-def _has_gap(intervals: list[Interval], start: float) -> bool:
-    ends = [start, *(interval.end for interval in intervals)]
-    return any(interval.start - end > 1e-3 for interval, end in zip(intervals, ends))
 
 
 class _Values:
@@ -230,13 +219,8 @@ def shift_to_recording(
     """The intervals of a tier on the axis of the recording, which begins at 0.
 
     An axis that begins elsewhere (a part that was cut out of a longer recording and has kept its
-    times) is shifted if its length is that of the recording; one that ends where the recording ends
-    lacks its beginning, and is right as it is.
-
-    Args:
-        grid: of the file.
-        name: of the tier.
-        duration: of the recording, in seconds.
+    times) is shifted if its length is that of the recording, ``duration`` seconds; one that ends
+    where the recording ends lacks its beginning, and is right as it is.
 
     Raises:
         TextGridError: if there is no such tier of intervals, file and tier have other axes, or the
@@ -278,18 +262,12 @@ def shift_to_recording(
 def tidy_intervals(
     intervals: list[Interval], duration: float
 ) -> tuple[list[Interval], list[Repair]]:
-    """Intervals in order, without overlaps, and within the recording.
+    """Intervals of a tier in order, without overlaps, within the recording; and what was changed.
 
     Where two overlap by `MAX_OVERLAP` at most, the earlier one ends where the later one starts.
-    What reaches past an end of the recording is shortened; beyond it only silence is dropped, as
-    is silence without length. Between two intervals there may be nothing, which counts as silence.
-
-    Args:
-        intervals: of one tier.
-        duration: of the recording, in seconds.
-
-    Returns:
-        The intervals, and what had to be changed.
+    What reaches past an end of the recording (``duration`` seconds) is shortened; beyond it only
+    silence is dropped, as is silence without length. Between two intervals there may be nothing,
+    which counts as silence.
 
     Raises:
         TextGridError: if something is labelled wholly after the end of the recording, or two
@@ -345,3 +323,9 @@ def _meeting(tidy: list[Interval], interval: Interval) -> Iterator[Repair]:
 
 def _shown(interval: Interval) -> str:
     return f"{interval.label!r} ({interval.start:.3f} s to {interval.end:.3f} s)"
+
+
+def save_grid(grid: PraatioGrid, path: Path) -> None:
+    """Write a grid in long text form: praatio's default would drop short units without a word."""
+    options = {"includeBlankSpaces": True, "minimumIntervalLength": None, "reportingMode": "error"}
+    grid.save(str(path), format="long_textgrid", **options)

@@ -55,22 +55,14 @@ class UnitTable:
         return symbol in self._ids
 
     def ids(self, units: Sequence[str], utterance: str) -> list[int]:
-        """Ids of units.
-
-        Raises:
-            ValueError: if one is not in the table; names it and the utterance.
-        """
+        """Ids of units; ValueError names one that is not in the table, and the utterance."""
         for unit in units:
             if unit not in self._ids:
                 raise ValueError(f"{utterance}: unit {unit!r} is not in the unit table")
         return [self._ids[unit] for unit in units]
 
     def units(self, ids: Iterable[int]) -> list[str]:
-        """Symbols of ids.
-
-        Raises:
-            IndexError: if one is out of range.
-        """
+        """Symbols of ids; IndexError where one is out of range."""
         ids = list(ids)
         if any(not 0 <= i < len(self) for i in ids):
             raise IndexError(f"unit ids {ids} are not all within 0 to {len(self) - 1}")
@@ -105,11 +97,9 @@ class UnitTable:
 
 
 def align_symbols(wanted: Sequence[str], found: Sequence[str]) -> list[int | None]:
-    """Align two strings of symbols with the fewest edits (rapidfuzz).
+    """For each of ``wanted`` the index of its counterpart in ``found``, equal or not, or None.
 
-    Returns:
-        For each of ``wanted`` the index of its counterpart in ``found``, equal or not; None where
-        it has none.
+    The alignment is one with the fewest edits (rapidfuzz).
 
     Example:
         >>> align_symbols(["k", "ae", "t", "s"], ["k", "eh", "t"])
@@ -125,7 +115,4 @@ def align_symbols(wanted: Sequence[str], found: Sequence[str]) -> list[int | Non
 
 def count_units(cuts: CutSet) -> Counter[str]:
     """How often each unit occurs in the canonical sequences of the cuts."""
-    counts: Counter[str] = Counter()
-    for cut in cuts:
-        counts.update(canonical_units(cut))
-    return counts
+    return Counter(unit for cut in cuts for unit in canonical_units(cut))

@@ -3,12 +3,30 @@
 This package imports torch, numpy and k2 and nothing else of its project: copy the folder into
 another recipe, or import it. A whole use of it:
 
-    >>> from mlvae.fsa import MlFsaCompiler, best_path
-    >>> compiler = MlFsaCompiler(num_units=40, topology="ml")
-    >>> graphs = compiler.compile([[3, 5, 2], [1, 1]])             # k2.FsaVec
-    >>> emissions = compiler.emissions(log_posteriors, num_frames)  # (B, T, 40), (B,)
+    >>> import torch
+    >>> from mlvae.fsa import MlFsaCompiler, best_path, posteriors
+    >>> heard = torch.tensor([[3, 3, 0, 0], [2, 2, 2, 2]])  # what each of two times 4 frames is
+    >>> log_posteriors = (0.88 * torch.nn.functional.one_hot(heard, 4) + 0.03).log()
+    >>> compiler = MlFsaCompiler(num_units=4, topology="substitution")
+    >>> graphs = compiler.compile([[3, 1], [2]])  # what should have been said; a k2.FsaVec
+    >>> emissions = compiler.emissions(log_posteriors, torch.tensor([4, 4]))
     >>> for spans in best_path(graphs, emissions):
-    ...     print([(span.unit, span.start, span.end, span.mispronounced) for span in spans])
+    ...     print([(span.unit, span.start, span.end, span.perceived) for span in spans])
+    [(3, 0, 2, 3), (1, 2, 4, 0)]
+    [(2, 0, 4, 2)]
+    >>> for found in posteriors(graphs, emissions):
+    ...     print(found.mispronounced.numpy().round(2))
+    [0.   0.97]
+    [0.]
+
+All paths count there; here the second unit has to be right:
+
+    >>> from mlvae.fsa import restrict, total_scores
+    >>> only_right = restrict(graphs, [[None, False], [None]])
+    >>> print([span.perceived for span in best_path(only_right, emissions)[0]])
+    [3, 1]
+    >>> bool(total_scores(only_right, emissions)[0] < total_scores(graphs, emissions)[0])
+    True
 
 The graph is explained in :mod:`mlvae.fsa.compiler`, its scores in
 :mod:`mlvae.fsa.emissions`, and how many utterances go into a batch in :func:`plan_batches`.

@@ -11,6 +11,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import k2
 import numpy as np
@@ -170,12 +171,15 @@ def make_emissions(
 
     rows = FrameRows(num_frames, width, log_posteriors.device)
 
-    def checked_rows(padded: torch.Tensor, what: str, are_probabilities: bool) -> torch.Tensor:
+    largest: dict[str, torch.Tensor] = {}
+
+    def gathered(padded: torch.Tensor, what: str) -> torch.Tensor:
         values = rows.gather(padded.float())
-        check_values(values, rows, names, what, are_probabilities)
+        # The maximum over columns tells all that can be wrong: NaN wins every comparison.
+        largest[what] = values.detach().amax(dim=1)
         return values
 
-    log_q = checked_rows(log_posteriors, "log_posteriors", layout.has_mismatch)
+    log_q = gathered(log_posteriors, "log_posteriors")
     if log_prior is None:
         log_prior = _uniform(log_q)
     if blank is not None:
@@ -183,12 +187,13 @@ def make_emissions(
     if log_boundary is None:
         log_b = _constant_rate(CONSTANT_BOUNDARY_RATE, log_q)
     else:
-        log_b = checked_rows(log_boundary, "log_boundary", True)
+        log_b = gathered(log_boundary, "log_boundary")
     log_b = log_b.index_fill(0, rows.first, 0.0)
     if log_correctness is None:
         log_pi = _constant_rate(CONSTANT_MISPRONUNCIATION_RATE, log_q)
     else:
-        log_pi = checked_rows(log_correctness, "log_correctness", True)
+        log_pi = gathered(log_correctness, "log_correctness")
+    check_largest(largest, rows, names, () if layout.has_mismatch else ("log_posteriors",))
     blocks = _blocks(layout, log_q, log_prior, log_b, log_pi, acoustic_scale)
     return Emissions(rows.order, num_frames, layout, names, rows, blocks)
 
@@ -313,7 +318,7 @@ class FrameRows:
         # Place of each row among the B * T frames of a padded tensor.
         self._place = torch.from_numpy(place).to(device)
         self._width = width
-        self.splits = torch.from_numpy(splits)
+        self.splits, self._ends = torch.from_numpy(splits), splits.tolist()
         self.order = torch.from_numpy(order)
         self.first = self.splits[:-1].to(device)
         empty = num_frames[self.order] == 0
@@ -340,7 +345,7 @@ class FrameRows:
 
     def of(self, begin: int, end: int) -> slice:
         """Rows of the utterances from ``begin`` to ``end`` (exclusive), in the order here."""
-        return slice(int(self.splits[begin]), int(self.splits[end]))
+        return slice(self._ends[begin], self._ends[end])
 
     def dense_fsa_vec(
         self, begin: int, end: int, blocks: Sequence[tuple[torch.Tensor, torch.Tensor]]
@@ -358,30 +363,28 @@ class FrameRows:
             The DenseFsaVec. Its scores have one more column before label 0, of the final arcs: 0 in
             their rows and -inf in all others.
         """
-        # Two dimensions that broadcast: (R, 1, C) and (R, K, 1).
-        pairs = [(values.unsqueeze(1), terms.unsqueeze(2)) for values, terms in blocks]
-        sizes = [terms.shape[1] * values.shape[2] for values, terms in pairs]
-        like = pairs[0][0]
-        if torch.is_grad_enabled() and any(addend.requires_grad for addend in sum(pairs, ())):
+        columns = [
+            (values, terms[:, term : term + 1])
+            for values, terms in blocks
+            for term in range(terms.shape[1])
+        ]
+        like = blocks[0][0]
+        if torch.is_grad_enabled() and any(addend.requires_grad for addend in sum(columns, ())):
             no_final = like.new_full((len(like), 1), -math.inf)
-            columns = [(values + terms).flatten(1) for values, terms in pairs]
-            scores = torch.cat([no_final, *columns], dim=1)
+            scores = torch.cat([no_final, *(values + term for values, term in columns)], dim=1)
         else:
             # The same without copies, which would take as long as all the rest.
-            scores = like.new_empty(len(like), 1 + sum(sizes))
-            column = 1
-            for (values, terms), size in zip(pairs, sizes):
-                into = scores[:, column : column + size]
-                torch.add(values, terms, out=into.unflatten(1, (terms.shape[1], values.shape[2])))
-                column += size
+            ends = list(accumulate((values.shape[1] for values, _ in columns), initial=1))
+            scores = like.new_empty(len(like), ends[-1])
+            for (values, term), first, last in zip(columns, ends, ends[1:]):
+                torch.add(values, term, out=scores[:, first:last])
             # Last, when the rows are in the cache.
             scores[:, 0] = -math.inf
-        splits = self.splits[begin : end + 1] - self.splits[begin]
-        final = (splits[1:] - 1).to(scores.device)
+        splits = (self.splits[begin : end + 1] - self._ends[begin]).to(scores.device)
+        final = splits[1:] - 1
         scores.index_fill_(0, final, -math.inf)
-        scores[final, 0] = 0.0
-        splits = splits.to(scores.device, torch.int32)
-        return dense_fsa_vec(scores, splits)
+        scores[:, 0].index_fill_(0, final, 0.0)
+        return dense_fsa_vec(scores, splits.int())
 
 
 def checked_scale(value: object) -> float:
@@ -468,7 +471,7 @@ def checked_prior(values: object, like: torch.Tensor) -> torch.Tensor | None:
             f"log_prior must have one value a column of log_posteriors ({columns}), "
             f"not shape {tuple(found.shape)}"
         )
-    least, most = (float(value) for value in torch.aminmax(found.detach()))
+    least, most = torch.stack(torch.aminmax(found.detach())).tolist()
     # NaN is both the least and the most, and compares with nothing.
     if not -math.inf < least <= most < math.inf:
         raise ValueError("log_prior must be finite: a column without counts needs smoothing")
@@ -482,30 +485,26 @@ def checked_prior(values: object, like: torch.Tensor) -> torch.Tensor | None:
     return found
 
 
-def check_values(
-    values: torch.Tensor,
-    rows: FrameRows,
-    names: Sequence[str],
-    what: str,
-    are_probabilities: bool,
+def check_largest(
+    largest: dict[str, torch.Tensor], rows: FrameRows, names: Sequence[str], scores: Sequence[str]
 ) -> None:
     """Refuse NaN, +inf, frames of -inf only, and log-probabilities above 0.
 
     Args:
-        values: float32 (R, C), gathered by ``rows``.
+        largest: float32 (R,), the largest value of each row, by what the message calls the values.
         rows: of which frames they are.
         names: (B,), what the message calls the utterances.
-        what: what the message calls the values.
-        are_probabilities: whether values above 0 are wrong.
+        scores: which values may be above 0.
     """
-    # The maximum over columns tells all of these at once: NaN wins every comparison.
-    best = values.detach().amax(dim=1)
-    limit = 1e-3 if are_probabilities else torch.finfo(best.dtype).max
-    right = (best > -math.inf) & (best <= limit)
-    if bool(right.all()):
+    right = [
+        (best > -math.inf) & (best <= (torch.finfo(best.dtype).max if what in scores else 1e-3))
+        for what, best in largest.items()
+    ]
+    if bool(torch.stack(right).all()):
         return
-    row, index, frame = rows.first_place(~right)
-    value = float(best[row])
+    what, wrong = next((what, ~one) for what, one in zip(largest, right) if not bool(one.all()))
+    row, index, frame = rows.first_place(wrong)
+    value = float(largest[what][row])
     if math.isnan(value):
         reason = "is NaN"
     elif value == -math.inf:

@@ -72,7 +72,9 @@ def ragged_arcs(
         k2.ragged.create_ragged_shape2(torch.from_numpy(splits.astype(np.int32)).to(device))
         for splits in (state_splits, arc_splits)
     )
-    values = torch.from_numpy(np.ascontiguousarray(arcs, dtype=np.int32)).to(device)
+    # k2 refuses the strides that a tensor of numpy's has where there are no arcs.
+    values = torch.empty(arcs.shape, dtype=torch.int32, device=device)
+    values.copy_(torch.from_numpy(arcs))
     return RaggedArc(states.compose(of_state), values)
 
 

@@ -34,6 +34,7 @@ from .checks import (
     shown,
 )
 from .emissions import Emissions
+from .graph import ragged
 from .k2_private import RaggedArc, index_arcs, intersect_dense, ragged_arcs
 from .layout import ARC_ATTRIBUTES, DELETED_ATTRIBUTES
 from .spans import PathArcs, UnitSpan, spans_of_paths
@@ -173,21 +174,21 @@ def _best_scores(
     begin = emissions.row_splits[torch.tensor(positions, dtype=torch.int64)]
     row = (begin[paths.row] + paths.frame).to(device)
     # Its first column is that of label -1.
-    score = (
-        dense[row, paths.label.to(device).long() + 1] + graphs.scores[paths.graph_arc.to(device)]
-    )
+    of_graph = graphs.scores[paths.graph_arc.to(graphs.device)].to(device)
+    score = dense[row, paths.label.to(device).long() + 1] + of_graph
     totals = torch.zeros(len(positions), dtype=torch.float64, device=device)
     return positions, totals.index_add(0, paths.row.to(device), score.double())
 
 
 def read_paths(paths: Paths, graphs: k2.Fsa, graph_of: list[int]) -> list[list[UnitSpan]]:
     """Spans of each of ``paths``, the i-th of which is one of graph ``graph_of[i]``."""
+    attributes = zip(ARC_ATTRIBUTES, on_cpu(graphs, ARC_ATTRIBUTES))
     arcs = PathArcs(
         path=paths.row.numpy(),
         label=paths.label.numpy(),
         score=paths.score.numpy(),
         graph_arc=paths.graph_arc.numpy(),
-        attributes={name: getattr(graphs, name).cpu().numpy() for name in ARC_ATTRIBUTES},
+        attributes={name: values.numpy() for name, values in attributes},
     )
     slots = []
     if arcs["num_deleted"].any():
@@ -196,10 +197,18 @@ def read_paths(paths: Paths, graphs: k2.Fsa, graph_of: list[int]) -> list[list[U
     return spans_of_paths(arcs, len(graph_of), slots)
 
 
+def on_cpu(graphs: k2.Fsa, names: Sequence[str]) -> Sequence[torch.Tensor]:
+    """Attributes of arcs, int32, brought to the CPU in one copy."""
+    values = [getattr(graphs, name) for name in names]
+    if graphs.device == torch.device("cpu"):
+        return values
+    return torch.stack(values).cpu().unbind()
+
+
 def slot_tables(graphs: k2.Fsa) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Unit and word of each slot of each graph, int64 (n,) on CPU."""
     slot, unit, word = (
-        getattr(graphs, name).cpu().long() for name in ("unit_pos", "unit", "word_pos")
+        values.long() for values in on_cpu(graphs, ("unit_pos", "unit", "word_pos"))
     )
     splits, result = arc_row_splits(graphs).tolist(), []
     for begin, end in zip(splits[:-1], splits[1:]):
@@ -362,16 +371,15 @@ def prepared(graphs: k2.Fsa, emissions: Emissions) -> tuple[k2.Fsa, k2.Fsa, set[
 
     The copy to search with carries one attribute, ``graph_arc``, instead of all: lattices have
     hundreds of arcs for each of the graph's, and every attribute is copied onto them. Arcs that no
-    path takes are not in it: those of score -inf, and what only they lead to.
+    path takes are not in it: those of score -inf, and what only they lead to. It alone goes to the
+    device of the emissions.
 
     Returns:
-        The graphs on the device of the emissions; a copy in the order of the emissions; and the
-        indices of utterances that are too short.
+        The graphs; a copy on the device and in the order of the emissions; and the indices of
+        utterances that are too short.
     """
     check_graphs(graphs, emissions)
-    device = emissions.device
-    if graphs.device != device:
-        graphs = graphs.to(device)
+    device = graphs.device
     if graphs.scores.requires_grad:
         bare = k2.Fsa(graphs.arcs)
         bare.scores = graphs.scores
@@ -383,13 +391,13 @@ def prepared(graphs: k2.Fsa, emissions: Emissions) -> tuple[k2.Fsa, k2.Fsa, set[
     order = emissions.order
     if not torch.equal(order, torch.arange(len(order))):
         bare = k2.index_fsa(bare, order.to(device, torch.int32))
-    return graphs, bare, short_ones(graphs, emissions)
+    return graphs, bare.to(emissions.device), short_ones(graphs, emissions)
 
 
 def without_dead_ends(arcs: RaggedArc) -> tuple[RaggedArc, torch.Tensor]:
     """Leave out arcs of score -inf, and states and arcs that only they lead to.
 
-    Start and final states stay, also where no path is left.
+    Start and final states stay, also where no path is left. Each arc is looked at once.
 
     Args:
         arcs: of an FsaVec, on any device.
@@ -408,14 +416,21 @@ def without_dead_ends(arcs: RaggedArc) -> tuple[RaggedArc, torch.Tensor]:
     first = np.repeat(state_splits[:-1], num_states)  # of the acceptor of each state
     old = values.cpu().numpy()
     target = old[:, 1] + first[source]
-    reached = np.zeros(len(first), dtype=bool)
-    while True:
-        reached[:] = False
-        reached[target[alive & (target != source)]] = True
-        reached[state_splits[:-1][num_states > 0]] = True
-        if not (alive & ~reached[source]).any():
-            break
-        alive &= reached[source]
+    # Of each state, the arcs left that enter it from another one; of start states one more.
+    entering = np.bincount(target[alive & (target != source)], minlength=len(first))
+    entering[state_splits[:-1][num_states > 0]] += 1
+    dead = np.flatnonzero(entering == 0)
+    while len(dead):
+        row, place = ragged(np.diff(arc_splits)[dead])
+        leaving = arc_splits[dead][row] + place
+        leaving = leaving[alive[leaving]]
+        alive[leaving] = False
+        entered, count = np.unique(
+            target[leaving[target[leaving] != source[leaving]]], return_counts=True
+        )
+        entering[entered] -= count
+        dead = entered[entering[entered] == 0]
+    reached = entering > 0
     reached[state_splits[1:][num_states > 0] - 1] = True
     number = np.append(0, np.cumsum(reached))
     which = np.flatnonzero(alive)
@@ -482,9 +497,7 @@ class Lattice:
     @property
     def num_arcs(self) -> torch.Tensor:
         """int64 on CPU, arcs of each utterance."""
-        shape = self.arcs.shape()
-        splits = shape.row_splits(2).cpu().numpy()[shape.row_splits(1).cpu().numpy()]
-        return torch.from_numpy(np.diff(splits).astype(np.int64))
+        return arc_splits_of(self.arcs).cpu().long().diff()
 
     def fsa_vec(self, chosen: torch.Tensor) -> k2.Fsa | None:
         """Some of it as k2.Fsa; None where rounding has left pieces that k2 refuses."""
@@ -543,6 +556,8 @@ def _within_beam(
     divided = list(parts(bare, emissions, missing))
     found = [searched(bare, emissions, part, beam) for part in divided]
     fits, single = straight(found, length[missing])
+    if bool(fits.all()):
+        return missing, single
     positions = [position for position, fit in zip(missing, fits.tolist()) if fit]
     undecided = []
     for part, lattice, fit in zip(divided, found, fits.split(list(map(len, divided)))):
@@ -567,7 +582,7 @@ def searched(bare: k2.Fsa, emissions: Emissions, positions: Sequence[int], beam:
     """Lattice of the utterances at ``positions`` (increasing) in the order of the emissions."""
     begin, end = positions[0], positions[-1] + 1
     arcs, graph_arc = bare.arcs, bare.graph_arc
-    chosen = torch.tensor(positions, dtype=torch.int32, device=bare.device)
+    chosen = torch.from_numpy(np.array(positions, dtype=np.int32)).to(graph_arc.device)
     if len(positions) < len(emissions.order):
         arcs, which = index_arcs(arcs, chosen)
         graph_arc = graph_arc.index_select(0, which)
@@ -795,11 +810,15 @@ def stretches(
         yield part
 
 
+def arc_splits_of(arcs: RaggedArc) -> torch.Tensor:
+    """int32 (B + 1,) on their device: where the arcs of each FSA begin."""
+    shape = arcs.shape()
+    return shape.row_splits(2).index_select(0, shape.row_splits(1))
+
+
 def arc_row_splits(fsas: k2.Fsa) -> torch.Tensor:
     """int64 (B + 1,) on CPU: where each FSA's arcs begin."""
-    shape = fsas.arcs.shape()
-    state_splits, arc_splits = shape.row_splits(1), shape.row_splits(2)
-    return arc_splits[state_splits.long()].cpu().long()
+    return arc_splits_of(fsas.arcs).cpu().long()
 
 
 def num_arcs_and_states(fsas: k2.Fsa) -> tuple[np.ndarray, np.ndarray]:
@@ -810,8 +829,8 @@ def num_arcs_and_states(fsas: k2.Fsa) -> tuple[np.ndarray, np.ndarray]:
 
 def _first_of_each(graphs: k2.Fsa, name: str) -> torch.Tensor:
     """An attribute that is constant within each FSA, int64 (B,) on CPU."""
-    begin = arc_row_splits(graphs)[:-1]
-    return getattr(graphs, name).cpu()[begin].long()
+    begin = arc_splits_of(graphs.arcs)[:-1]
+    return getattr(graphs, name).index_select(0, begin).cpu().long()
 
 
 def plan_batches(

@@ -11,7 +11,7 @@ import gzip
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
@@ -85,15 +85,9 @@ def _item(what: Unit | Word, symbol: str, score: float | None = None) -> Alignme
 def write_exports(
     folder: Path, formats: Sequence[str], answers: Callable[[], Iterable[Answer]]
 ) -> None:
-    """Write the files of some formats but TextGrids; each appears when it is whole.
+    """Write the files of formats but TextGrids; each appears when it is whole.
 
-    Args:
-        folder: where to.
-        formats: of :data:`FORMATS`.
-        answers: gives all of them anew, one by one.
-
-    Raises:
-        OSError: a file cannot be written; names it.
+    ``answers`` gives all of them anew, one by one. OSError names a file that cannot be written.
     """
     names = [name for one in formats for name in FILES[one]]
     with contextlib.ExitStack() as stack:
@@ -102,7 +96,7 @@ def write_exports(
             files.add(answer)
     for name in (name for name in names if name.endswith(".ctm")):
         with atomic_path(folder / name) as temporary:
-            segments = SupervisionSet(_Segments(answers, words=name.startswith("words")))
+            segments = SupervisionSet(_segments(answers(), words=name.startswith("words")))
             segments.write_alignment_to_ctm(temporary, "ctm")
 
 
@@ -115,22 +109,15 @@ def _opened(path: Path, stack: contextlib.ExitStack) -> IO[str]:
     return stack.enter_context(text)
 
 
-@dataclass
-class _Segments:
+def _segments(answers: Iterable[Answer], words: bool) -> Iterator[SupervisionSegment]:
     """Supervisions with a tier ``ctm`` whose scores are P(as it should be), one by one."""
-
-    answers: Callable[[], Iterable[Answer]]
-    words: bool
-
-    def __iter__(self) -> Iterator[SupervisionSegment]:
-        for answer in self.answers():
-            items = [
-                _item(what, what.symbol, None if (p := what.p_mispronounced) is None else 1 - p)
-                for what in (answer.words if self.words else answer.units)
-            ]
-            yield SupervisionSegment(
-                answer.id, answer.id, 0.0, answer.duration, alignment={"ctm": items}
-            )
+    for answer in answers:
+        items = [
+            _item(what, what.symbol, None if (p := what.p_mispronounced) is None else 1 - p)
+            for what in (answer.words if words else answer.units)
+        ]
+        place = (answer.id, answer.id, 0.0, answer.duration)
+        yield SupervisionSegment(*place, alignment={"ctm": items})
 
 
 class _Files:
@@ -188,20 +175,20 @@ def _round(value: float | None) -> float | str:
 
 
 def _unit_rows(answer: Answer) -> Iterator[Sequence[Any]]:
-    for place, unit in enumerate(answer.units):
+    for index, unit in enumerate(answer.units):
         word = "" if unit.word is None else answer.words[unit.word].symbol
         yield (
             *(answer.id, answer.speaker or "", "" if unit.word is None else unit.word, word),
-            *(place, unit.symbol, _round(unit.start), _round(unit.end)),
+            *(index, unit.symbol, _round(unit.start), _round(unit.end)),
             *(_round(unit.p_mispronounced), _round(unit.p_deleted), unit.perceived),
             int(unit.flagged),
         )
 
 
 def _word_rows(answer: Answer) -> Iterator[Sequence[Any]]:
-    for place, word in enumerate(answer.words):
+    for index, word in enumerate(answer.words):
         yield (
-            *(answer.id, answer.speaker or "", place, word.symbol),
+            *(answer.id, answer.speaker or "", index, word.symbol),
             *(_round(word.start), _round(word.end), _round(word.p_mispronounced)),
             *(word.num_units, word.num_flagged),
         )

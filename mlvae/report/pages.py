@@ -6,13 +6,12 @@ written when its utterance comes, and only a line of each is held.
 
 Jinja2 makes the pages, escaping whatever comes from outside, and the browser's own parts do the
 rest: units are buttons (which have keyboard focus, the direction of their script, and a name for
-readers of screens), zoom is a wide element in one that scrolls, tables are tables. No library of
-plots is used. Bokeh's script (1.3 MB, 4.5 MB of Plotly's) would be read anew for every page and
-draws units on a canvas, which has none of that; uPlot has no pictures; wavesurfer.js reads audio by
-``fetch``, which browsers refuse for files. Calibration is the plot of stage 6, by matplotlib.
+readers of screens), zoom is a wide element in one that scrolls, tables are tables. Libraries of
+plots draw units on a canvas, which has none of that, and are megabytes that every page reads anew.
+Calibration is the plot of stage 6, by matplotlib.
 
-Sound is copied as wav of 16 bits, which every browser plays from any sample on. In FLAC without a
-table of places Chromium fails to go to another place, and recordings as they are may be anything.
+Sound is copied as wav of 16 bits, which every browser plays from any sample on, as it does not
+from FLAC without a table of seek points.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ PARTS = Path(__file__).parent / "page"
 SHARED = ("report.css", "report.js")
 #: Folders of a report, besides files.
 FOLDERS = ("utterances", "audio")
-#: Letters of a text in the index, and pairs of units by which an utterance is found there.
-LETTERS, PAIRS = 80, 40
+#: Letters of a text in the index.
+LETTERS = 80
 #: What a speaker says instead is shown by so many pairs of units.
 MOST_SAID = 3
 #: Items that were skipped are named by so many.
@@ -56,75 +55,46 @@ SKIPPED_SHOWN = 200
 
 @dataclass(frozen=True)
 class ReferenceUnits:
-    """What a reference says of the units of an utterance, L of them.
+    """What a reference says of the units of an utterance, L of them."""
 
-    Attributes:
-        perceived: L symbols; the canonical ones where there are scores instead.
-        starts: L seconds; None where the reference has no times.
-        ends: the same.
-        scores: L means of experts' scores from 0 (wrong) to 2, None of units without; None where
-            the reference has no scores.
-        inserted: sounds that are no unit.
-    """
-
-    perceived: Sequence[str]
-    starts: Sequence[float] | None = None
-    ends: Sequence[float] | None = None
+    perceived: Sequence[str]  # L symbols; the canonical ones where there are scores instead
+    starts: Sequence[float] | None = None  # L seconds; None where the reference has no times
+    ends: Sequence[float] | None = None  # seconds
+    # L means of experts' scores from 0 (wrong) to 2, None of units without; None where the
+    # reference has no scores
     scores: Sequence[float | None] | None = None
-    inserted: Sequence[AlignmentItem] = ()
+    inserted: Sequence[AlignmentItem] = ()  # sounds that are no unit
 
 
 @dataclass(frozen=True)
 class Shown:
-    """An utterance of a report.
+    """An utterance of a report."""
 
-    Attributes:
-        answers: by name of a system what it found; all of the same units, at least one.
-        reference: None where there is none.
-    """
-
+    # by name of a system what it found; all of the same units, at least one
     answers: Mapping[str, Answer]
-    reference: ReferenceUnits | None = None
+    reference: ReferenceUnits | None = None  # none where there is none
 
 
 @dataclass(frozen=True)
 class About:
-    """What a report is of.
-
-    Attributes:
-        title: heading.
-        systems: names, the first being the one that the index begins with.
-        scores: rows of a table of metrics, the first being its heading; a cell is a list of lines.
-        calibration: a PNG file; None: there is none.
-        skipped: ids and reasons.
-        notes: sentences.
-    """
+    """What a report is of."""
 
     title: str
-    systems: Sequence[str]
+    systems: Sequence[str]  # names, the first being the one that the index begins with
+    # rows of a table of metrics, the first being its heading; a cell is a list of lines
     scores: Sequence[Sequence[Sequence[str]]] = ()
-    calibration: Path | None = None
-    skipped: Sequence[tuple[str, str]] = ()
-    notes: Sequence[str] = ()
+    calibration: Path | None = None  # a PNG file; None: there is none
+    skipped: Sequence[tuple[str, str]] = ()  # ids and reasons
+    notes: Sequence[str] = ()  # sentences
 
 
 def write_pages(
     folder: Path, home: Path, about: About, utterances: Iterable[Shown], audio: str
 ) -> int:
-    """Write a report.
+    """Write a report to an empty folder; how many utterances it has.
 
-    Args:
-        folder: where to, an empty folder.
-        home: the folder that it becomes, from which linked recordings are seen.
-        about: what it is of.
-        utterances: one by one.
-        audio: of `AUDIO`.
-
-    Returns:
-        How many utterances it has.
-
-    Raises:
-        OSError: something cannot be written; names it.
+    ``home`` is the folder that it becomes, from which linked recordings are seen; utterances come
+    one by one; audio is one of `AUDIO`. OSError names what cannot be written.
     """
     pages = _Pages(folder, home, about, audio)
     for shown in utterances:
@@ -257,7 +227,7 @@ class _Pages:
             indices = [self.pairs.setdefault(pair, len(self.pairs)) for pair in pairs]
             self.counts[name].add(answer, pairs)
             mean = _thousandths(answer.mean_p)
-            found.append([answer.num_flagged, len(answer.units), mean, indices[:PAIRS]])
+            found.append([answer.num_flagged, len(answer.units), mean, indices])
         text = first.text if first.text is not None else " ".join(u.symbol for u in first.units)
         return [
             *(number, first.id, first.speaker or "", round(first.duration, 2)),
@@ -291,8 +261,8 @@ class _Counts:
             p = np.nan if unit.p_mispronounced is None else unit.p_mispronounced
             marks = (1, unit.flagged, deleted, p)
             for sums in (self.units.setdefault(unit.symbol, [0, 0, 0, 0.0]), of_speaker):
-                for place, mark in enumerate(marks):
-                    sums[place] += mark
+                for index, mark in enumerate(marks):
+                    sums[index] += mark
         self.said.update(pairs)
         self.said_by.setdefault(speaker, Counter()).update(pairs)
 

@@ -5,12 +5,12 @@ Files are replaced whole or left alone, and the same arguments give the same byt
 
 from __future__ import annotations
 
-import json
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from lhotse import MonoCut
@@ -22,6 +22,8 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from mlvae.data.dataset import load_features
+from mlvae.data.manifests import read_json
+from mlvae.score.calibration import ReliabilityCurve
 from mlvae.stage import atomic_path
 from mlvae.tiers import tier
 
@@ -59,8 +61,6 @@ NO_LENGTH = 2e-4
 POINTS_PER_INCH = 72
 CAPTION_COLUMNS_PER_INCH = 12
 LARGEST_TEXT, READABLE_TEXT, SMALLEST_TEXT = 13.0, 9.0, 6.0
-# Letters of the smallest size that an upright line has room for.
-UPRIGHT_COLUMNS = 11
 
 
 @dataclass(frozen=True)
@@ -96,20 +96,20 @@ def draw_utterance(
     """Draw the hypotheses for one utterance below its text and its reference.
 
     Args:
-        cut: A cut with FBANK features and the tier ``fa``, whose symbols are the text.
-        perceived: The perceived symbols of the reference, one per unit, L of them.
+        cut: with FBANK features and the tier ``fa``, whose symbols are the text.
+        perceived: symbols of the reference, one per unit, L of them.
         true_starts: (L,) float64, seconds.
         true_ends: (L,) float64, seconds.
-        found: By name of a system its L canonical units with the times that it found, and L items
+        found: by name of a system its L canonical units with the times that it found, and L items
             whose symbols it perceived; one row each, in this order. None: no hypothesis.
-        title: Line above the plot.
-        caption: Line below it, before the explanation of the marks.
-        path: The file.
-        inserted: Insertions of the reference.
+        title: line above the plot.
+        caption: line below it, before the explanation of the marks.
+        path: the file.
+        inserted: insertions of the reference.
 
     Raises:
-        KeyError: The tier is missing.
-        FeaturesError: The cut has no features, or they are damaged.
+        KeyError: the tier is missing.
+        FeaturesError: the cut has no features, or they are damaged.
     """
     features = load_features(cut)
     written = tier(cut, "fa")
@@ -154,16 +154,11 @@ def draw_rows(
     path: Path,
     boundaries: Sequence[float] = (),
 ) -> None:
-    """Draw features with rows of spans below them.
+    """Draw features with rows of spans below them, by labels at the left, from top to bottom.
 
-    Args:
-        features: (T, F) float32, log FBANK of T frames that cover the duration evenly.
-        duration: Seconds.
-        rows: Per label at the left the spans of a row, from top to bottom; None: no hypothesis.
-        title: Line above the plot.
-        caption: Line below it.
-        path: The file.
-        boundaries: Seconds at which a dotted line goes through all rows.
+    ``features`` (T, F) float32 are log FBANK of T frames that cover ``duration`` seconds evenly;
+    rows without a hypothesis are None; at the boundaries (seconds) dotted lines go through all
+    rows.
     """
     heights = [1.0 + P_HEIGHT * _has_p(spans) for spans in rows.values()]
     height = TOP_INCHES + ROW_INCHES * sum(heights)
@@ -247,15 +242,11 @@ def _draw_p(axes: Axes, span: Span) -> None:
     axes.add_patch(Rectangle((span.start, low), width, room * span.p, facecolor=P_BAR, **bar))
     number = f"{span.p:.2f}"
     if _fitting_size(axes, span, [number], upright=False) >= SMALLEST_TEXT:
-        axes.text(
-            span.start + width / 2,
-            low + room / 2,
-            number,
-            ha="center",
-            va="center",
-            fontsize=7,
-            clip_on=True,
-        )
+        _text(axes, span.start + width / 2, low + room / 2, number, 7, clip_on=True)
+
+
+def _text(axes: Axes, x: float, y: float, text: str, size: float, **options: Any) -> None:
+    axes.text(x, y, text, ha="center", va="center", fontsize=size, **options)
 
 
 def _draw_without_length(axes: Axes, time: float, spans: Sequence[Span], crowded: bool) -> None:
@@ -265,19 +256,16 @@ def _draw_without_length(axes: Axes, time: float, spans: Sequence[Span], crowded
     if marked:
         lines = [" ".join(dict.fromkeys(span.symbol for span in spans)), SIGN, *lines]
     text = "\n".join(lines)
-    if crowded:
-        text = textwrap.shorten(
-            " ".join(lines), UPRIGHT_COLUMNS, placeholder=" \N{HORIZONTAL ELLIPSIS}"
-        )
+    if crowded:  # upright, with room for 11 of the smallest letters
+        text = textwrap.shorten(" ".join(lines), 11, placeholder=" \N{HORIZONTAL ELLIPSIS}")
     axes.axvline(time, color=MARKED if marked else INK, linewidth=3.0, clip_on=False)
-    axes.text(
+    _text(
+        axes,
         time,
         0.5,
         text,
-        ha="center",
-        va="center",
+        SMALLEST_TEXT if crowded else READABLE_TEXT,
         rotation=90 if crowded else 0,
-        fontsize=SMALLEST_TEXT if crowded else READABLE_TEXT,
         fontweight="bold" if marked else "normal",
         linespacing=1.0,
         bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5 if crowded else 1.0},
@@ -297,20 +285,18 @@ def _write(axes: Axes, span: Span) -> None:
         ways = [(line, 0), (f"{span.symbol}\n{SIGN}\n{span.written}", 0)]
     ways.append((line, 90))
     sizes = [_fitting_size(axes, span, text.split("\n"), rotation == 90) for text, rotation in ways]
-    best = next(
-        (way for way, size in enumerate(sizes) if size >= READABLE_TEXT), int(np.argmax(sizes))
-    )
+    readable = [way for way, size in enumerate(sizes) if size >= READABLE_TEXT]
+    best = readable[0] if readable else int(np.argmax(sizes))
     if sizes[best] < SMALLEST_TEXT and not span.marked:
         return
     text, rotation = ways[best]
-    axes.text(
+    _text(
+        axes,
         (span.start + span.end) / 2,
         0.5,
         text,
-        ha="center",
-        va="center",
+        max(SMALLEST_TEXT, sizes[best]),
         rotation=rotation,
-        fontsize=max(SMALLEST_TEXT, sizes[best]),
         fontweight="bold" if span.marked else "normal",
         # A plain ground keeps the letters apart from the hatch.
         bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0} if span.marked else None,
@@ -352,21 +338,15 @@ TITLES = {
 
 
 def write_learning_curves(folder: Path) -> bool:
-    """Draw ``learning_curves.png`` of a system's folder from its ``training.json``.
+    """Draw ``learning_curves.png`` of a system's folder; whether there was something to draw.
 
-    Scalars come from its ``history``, one mapping per iteration, or from its ``path_scores``, one
-    per round of the forced alignment.
-
-    Args:
-        folder: Folder of the system.
-
-    Returns:
-        Whether there was something to draw.
+    Scalars come from the ``history`` of ``training.json``, one mapping per iteration, or from its
+    ``path_scores``, one per round of the forced alignment.
 
     Raises:
-        FileNotFoundError: There is no ``training.json``.
+        FileNotFoundError: there is no ``training.json``.
     """
-    training = json.loads((folder / TRAINING).read_text(encoding="utf-8"))
+    training = read_json(folder / TRAINING)
     history = training.get("history")
     if history is None:
         history = [{"path_score/train": score} for score in training.get("path_scores", [])]
@@ -393,14 +373,14 @@ def draw_learning_curves(
     """Draw scalars by iteration.
 
     Args:
-        history: Of each iteration its scalars by name. Losses (``loss/...``) have a panel each;
-            others whose names are alike before the ``/`` share one. A scalar may be missing from
+        history: of each iteration its scalars by name. Losses (``loss/...``) have a panel each;
+            others whose names are alike before the ``/`` are in one. A scalar may be missing from
             some iterations.
-        kept: The iteration that is marked, the first being 1; None: none.
-        title: Line above the plot.
-        caption: Text below it.
-        path: The file.
-        chosen_by: The scalar that has chosen the iteration: its panel has a bold title, and a star
+        kept: the iteration that is marked, the first being 1; None: none.
+        title: line above the plot.
+        caption: text below it.
+        path: the file.
+        chosen_by: the scalar that has chosen the iteration: its panel has a bold title, and a star
             with the value; None: no panel has.
 
     Raises:
@@ -458,15 +438,8 @@ def _draw_curves_of(
         points = [(i, scalars[key]) for i, scalars in enumerate(history, 1) if key in scalars]
         colour, line, marker = STYLES[index % len(STYLES)]
         label = (key.split("/", 1)[1] if "/" in key else key).replace("_", " ")
-        axes.plot(
-            *zip(*points),
-            color=colour,
-            linestyle=line,
-            marker=marker,
-            markersize=3.5,
-            linewidth=1.4,
-            label=label,
-        )
+        looks = {"color": colour, "linestyle": line, "marker": marker, "label": label}
+        axes.plot(*zip(*points), markersize=3.5, linewidth=1.4, **looks)
     if kept is not None:
         axes.axvline(kept, color=INK, linewidth=1.0, linestyle="--", zorder=0)
     if len(keys) > 1:
@@ -489,10 +462,8 @@ def _mark_choice(axes: Axes, kept: int, value: float) -> None:
 
 # ---- Reliability ------------------------------------------------------------------------------
 
-BAR = "#8fa7bf"
 PANEL_WIDTH, PANEL_HEIGHT = 4.2, 5.4
 PANELS_PER_ROW = 4
-HISTOGRAM_BINS = 20
 LETTERS_PER_PANEL = 58
 CAPTION = (
     "Above: each point stands for equally many units (units of one probability stay together), its "
@@ -504,33 +475,15 @@ CAPTION = (
 
 @dataclass(frozen=True)
 class Panel:
-    """What is drawn of one system.
+    """What is drawn of one system."""
 
-    Attributes:
-        title: Text above the panel.
-        probabilities: (N,) float64 in 0..1, P(mispronounced) of each unit.
-        mean: (B,) float64, mean probability of each bin.
-        fraction: (B,) float64, fraction of each bin's units that was mispronounced.
-        low: (B,) float64, lower ends of the fractions' intervals.
-        high: (B,) float64, upper ends.
-    """
-
-    title: str
-    probabilities: np.ndarray
-    mean: np.ndarray
-    fraction: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
+    title: str  # above the panel
+    probabilities: np.ndarray  # (N,) float64 in 0..1, P(mispronounced) of each unit
+    curve: ReliabilityCurve
 
 
 def draw_reliability(panels: Sequence[Panel], title: str, path: Path) -> None:
-    """Draw the reliability curves of some systems, up to four side by side.
-
-    Args:
-        panels: One per system, at least one, from left to right and from top to bottom.
-        title: Line above the plot.
-        path: The file.
-    """
+    """Draw the reliability curves of some systems, at least one, up to four side by side."""
     # A single panel is given more room, for the title's sake.
     num_rows = math.ceil(len(panels) / PANELS_PER_ROW)
     num_columns = math.ceil(len(panels) / num_rows)
@@ -567,31 +520,18 @@ def _draw_curve(axes: Axes, panel: Panel) -> None:
     axes.set_xlim(-0.03, 1.03)
     axes.set_ylim(-0.03, 1.03)
     axes.plot([0, 1], [0, 1], linestyle="--", linewidth=1.0, color=INK)
-    bars = np.stack([panel.fraction - panel.low, panel.high - panel.fraction])
-    axes.errorbar(
-        panel.mean,
-        panel.fraction,
-        # Wilson's interval ends at the fraction where that is 0 or 1, up to rounding.
-        yerr=np.maximum(bars, 0.0),
-        fmt="o",
-        markersize=4.5,
-        elinewidth=1.2,
-        capsize=2.5,
-        color=ORANGE,
-    )
+    curve = panel.curve
+    bars = np.stack([curve.fraction - curve.low, curve.high - curve.fraction])
+    # Wilson's interval ends at the fraction where that is 0 or 1, up to rounding.
+    bars = np.maximum(bars, 0.0)
+    looks = {"markersize": 4.5, "elinewidth": 1.2, "capsize": 2.5, "color": ORANGE}
+    axes.errorbar(curve.probability, curve.fraction, yerr=bars, fmt="o", **looks)
     axes.grid(alpha=0.25)
 
 
 def _draw_histogram(axes: Axes, panel: Panel) -> None:
-    axes.hist(
-        panel.probabilities,
-        bins=HISTOGRAM_BINS,
-        range=(0.0, 1.0),
-        color=BAR,
-        edgecolor=INK,
-        linewidth=0.6,
-        log=True,
-    )
+    looks = {"color": "#8fa7bf", "edgecolor": INK, "linewidth": 0.6}
+    axes.hist(panel.probabilities, bins=20, range=(0.0, 1.0), log=True, **looks)
     axes.set_ylim(bottom=0.7)
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_xlabel("P(mispronounced)", fontsize=10)

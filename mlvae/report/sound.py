@@ -22,13 +22,8 @@ PEAKS = 1000
 def spectrogram(samples: np.ndarray, sampling_rate: int) -> bytes:
     """A spectrogram from 0 Hz (below) to half the sampling rate, dark where it is loud.
 
-    Args:
-        samples: (num_samples,) float32, at least one.
-        sampling_rate: Hz.
-
-    Returns:
-        A picture of `ROWS` rows in grey, WebP, at most `LARGEST_PICTURE` bytes. Its columns cover
-        the recording evenly, however long that is.
+    Of samples (num_samples,) float32, at least one, it is a picture of `ROWS` rows in grey, WebP,
+    at most `LARGEST_PICTURE` bytes. Its columns cover the recording evenly, however long that is.
     """
     columns = round(len(samples) / sampling_rate * COLUMNS_PER_SECOND)
     columns = min(max(columns, FEWEST_COLUMNS), MOST_COLUMNS)
@@ -56,11 +51,8 @@ def spectrogram(samples: np.ndarray, sampling_rate: int) -> bytes:
 def peaks(samples: np.ndarray) -> bytes:
     """The least and the greatest sample of each of at most `PEAKS` stretches of equal length.
 
-    Args:
-        samples: (num_samples,) float32, at least one.
-
-    Returns:
-        Two signed bytes per stretch, of which 127 is the largest sample of all.
+    Of samples (num_samples,) float32, at least one, two signed bytes per stretch, of which 127 is
+    the largest sample of all.
     """
     count = min(PEAKS, len(samples))
     first = np.arange(count) * len(samples) // count

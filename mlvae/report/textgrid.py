@@ -13,6 +13,7 @@ from praatio.data_classes.interval_tier import IntervalTier
 from praatio.data_classes.point_tier import PointTier
 from praatio.data_classes.textgrid import Textgrid
 
+from mlvae.data.textgrid import save_grid
 from mlvae.made import Record, path_of_id
 from mlvae.stage import atomic_path, log
 from mlvae.tiers import tier
@@ -39,12 +40,8 @@ def textgrid_paths(cut_ids: Iterable[str], folder: Path) -> dict[str, Path]:
 def write_textgrids(cuts: CutSet, folder: Path, tiers: Sequence[str]) -> dict[str, str]:
     """Write a file for each cut, and remove those that were made for cuts which are not among them.
 
-    A file that was not made here, or was changed since, is neither replaced nor removed.
-
-    Args:
-        cuts: with the tiers.
-        folder: where to; a folder above has a record, see :class:`mlvae.made.Record`.
-        tiers: see :func:`write_textgrid`.
+    A file that was not made here, or was changed since, is neither replaced nor removed. A folder
+    above has a record, see :class:`mlvae.made.Record`.
 
     Returns:
         By id of a cut without a file the reason.
@@ -67,10 +64,7 @@ def write_textgrids(cuts: CutSet, folder: Path, tiers: Sequence[str]) -> dict[st
 def remove_other_textgrids(record: Record, folder: Path, wanted: Collection[Path]) -> None:
     """Remove the files of a folder that were made here and are not wanted; changed ones stay.
 
-    Args:
-        record: of a folder above.
-        folder: of TextGrids.
-        wanted: files in it.
+    The record is that of a folder above.
     """
     changed = []
     folder = Path(os.path.abspath(folder))
@@ -88,23 +82,18 @@ def remove_other_textgrids(record: Record, folder: Path, wanted: Collection[Path
 def write_textgrid(
     cut: MonoCut, path: Path, tiers: Sequence[str], record: Record | None = None
 ) -> None:
-    """Write tiers of a cut as a TextGrid file in long text form, UTF-8.
+    """Write tiers of a cut as a TextGrid file in long text form, UTF-8, from top to bottom.
 
     Each tier becomes an interval tier of the same name from 0 to the cut's duration; stretches
     that belong to no unit (silence) become intervals with empty text. An interval tier cannot hold
     a unit without length, such as a deleted one: these go to a point tier named after the tier,
     e.g. ``mlvae_points``, which exists only where there are any; several at the same time make one
-    point with their symbols in order and separated by spaces. Scores are not written.
-
-    Args:
-        cut: A cut with one supervision that has the tiers.
-        path: The file; it is replaced whole or left alone.
-        tiers: Names of the tiers, in the order from top to bottom.
-        record: The record above ``path``, where that is at hand.
+    point with their symbols in order and separated by spaces. Scores are not written. The file is
+    replaced whole or left alone.
 
     Raises:
-        KeyError: The cut has no such tier.
-        ValueError: Units overlap, or lie outside the cut by more than one frame of 10 ms; names
+        KeyError: the cut has no such tier.
+        ValueError: units overlap, or lie outside the cut by more than one frame of 10 ms; names
             the cut, the tier and the unit.
     """
     duration = round(cut.duration, DECIMALS)
@@ -116,14 +105,7 @@ def write_textgrid(
             entries = [(time, " ".join(symbols)) for time, symbols in points.items()]
             grid.addTier(PointTier(name + POINTS, entries, 0.0, duration), reportingMode="error")
     with atomic_path(path, record) as temporary:
-        grid.save(
-            str(temporary),
-            format="long_textgrid",
-            includeBlankSpaces=True,
-            # The default would drop short units without a word.
-            minimumIntervalLength=None,
-            reportingMode="error",
-        )
+        save_grid(grid, temporary)
 
 
 def _split(

@@ -20,66 +20,55 @@ from mlvae.score.ranking import area_under_curve, average_precision
 
 MAX_BINS = 15
 MIN_UNITS_PER_BIN = 20
+#: Fields of `Calibration` that say how good probabilities are.
+CALIBRATION_METRICS = (
+    *("average_precision", "area_under_curve", "brier_score", "brier_skill"),
+    "expected_calibration_error",
+)
 
 
 @dataclass(frozen=True)
 class ReliabilityCurve:
-    """B bins of units, in the order of their probability.
+    """B bins of units, in the order of their probability."""
 
-    Attributes:
-        probability: (B,) float64, mean P(mispronounced) of the bin's units.
-        fraction: (B,) float64, fraction of them that was mispronounced.
-        low: (B,) float64, lower end of the fraction's interval (Wilson's, as if units were
-            independent of each other).
-        high: (B,) float64, upper end.
-        num_units: (B,) int64, number of units, at least 1.
-    """
-
-    probability: np.ndarray
-    fraction: np.ndarray
+    probability: np.ndarray  # (B,) float64, mean P(mispronounced) of the bin's units
+    fraction: np.ndarray  # (B,) float64, fraction of them that was mispronounced
+    # (B,) float64, lower end of the fraction's interval (Wilson's, as if units were independent of
+    # each other)
     low: np.ndarray
-    high: np.ndarray
-    num_units: np.ndarray
+    high: np.ndarray  # (B,) float64, upper end
+    num_units: np.ndarray  # (B,) int64, number of units, at least 1
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Metrics of one system's probabilities.
+    """Metrics of one system's probabilities."""
 
-    Attributes:
-        average_precision: How well they rank units, see :mod:`mlvae.score.ranking`; None where no
-            unit is mispronounced.
-        area_under_curve: The same by the ROC curve; None where all units or none are mispronounced.
-        brier_score: Mean squared distance of probability and reference (1 or 0), lower is better.
-        brier_skill: 1 - Brier score / Brier score of the base rate: 1 is perfect, 0 as good as the
-            base rate for every unit, below 0 worse. None where all units or none are mispronounced.
-        expected_calibration_error: Mean over units of the distance between the mean probability
-            and the fraction of mispronounced units of their bin, 0..1.
-        base_rate: Fraction of the units that was mispronounced.
-        num_units: Number of units.
-    """
-
+    # how well they rank units, see :mod:`mlvae.score.ranking`; None where no unit is mispronounced
     average_precision: float | None
+    # the same by the ROC curve; None where all units or none are mispronounced
     area_under_curve: float | None
+    # mean squared distance of probability and reference (1 or 0), lower is better
     brier_score: float
+    # 1 - Brier score / Brier score of the base rate: 1 is perfect, 0 as good as the base rate for
+    # every unit, below 0 worse. None where all units or none are mispronounced.
     brier_skill: float | None
+    # mean over units of the distance between the mean probability and the fraction of mispronounced
+    # units of their bin, 0..1
     expected_calibration_error: float
-    base_rate: float
+    base_rate: float  # fraction of the units that was mispronounced
     num_units: int
 
 
 def calibration(
     probability: np.ndarray, positive: np.ndarray, num_bins: int | None = None
 ) -> Calibration:
-    """Compute all metrics.
+    """All metrics of ``probability`` (N,) float64 in 0..1; ``positive`` (N,) bool is the truth.
 
-    Args:
-        probability: (N,) float64 in 0..1, P(mispronounced).
-        positive: (N,) bool, mispronounced according to the reference.
-        num_bins: Number of bins, see ``equal_mass_bins``.
+    ``num_bins`` is as of `equal_mass_bins`.
 
     Raises:
-        ValueError: The shapes differ, there is no unit, a probability is outside 0..1, or
+        ValueError: the shapes differ, there is no unit, a probability is outside 0..1, or
             ``num_bins`` is below 1.
     """
     curve = reliability_curve(probability, positive, num_bins)
@@ -127,15 +116,11 @@ def reliability_curve(
 
 
 def equal_mass_bins(probability: np.ndarray, num_bins: int | None = None) -> np.ndarray:
-    """Put units into bins of equally many units, equal probabilities into the same bin.
+    """Bins of equally many units, equal probabilities in the same bin.
 
-    Args:
-        probability: (N,) float64.
-        num_bins: Number of bins, B; None: 15, or fewer so that each has 20 units or more. Where
-            many units have the same probability, fewer bins come out.
-
-    Returns:
-        (N,) int64, the bin of each unit; bins are numbered by rising probability, none is empty.
+    Of probabilities (N,) float64 (N,) int64, the bin of each unit; bins are numbered by rising
+    probability, none is empty. Without a number there are 15, or fewer so that each has 20 units or
+    more. Where many units have the same probability, fewer bins come out.
 
     Raises:
         ValueError: ``num_bins`` is below 1.

@@ -1,16 +1,17 @@
 """Stage 6 as a function: score the hypotheses of an experiment folder, and write tables and plots.
 
-Example:
-    >>> systems = load_config(Path("recipes/audiomnist/conf/small.yaml")).systems.values()
-    >>> status = score_experiment(Path("data/fsdd"), Path("exp/audiomnist/fsdd/small"), systems)
+Example::
+
+    systems = load_config(Path("recipes/audiomnist/conf/small.yaml")).systems.values()
+    status = score_experiment(Path("data/fsdd"), Path("exp/audiomnist/fsdd/small"), systems)
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from lhotse import MonoCut
@@ -18,17 +19,18 @@ from lhotse.supervision import AlignmentItem
 
 from mlvae.config import System, flag_all_label
 from mlvae.data.dataset import FeaturesError, load_cuts
-from mlvae.data.manifests import about_corpus, write_json
+from mlvae.data.manifests import read_json, write_json
 from mlvae.environment import versions
 from mlvae.plausibility import FlaggedUnits, count_flagged, training_warnings
 from mlvae.report.plots import (
     LEARNING_CURVES,
+    TRAINING,
     Panel,
     draw_reliability,
     draw_utterance,
     write_learning_curves,
 )
-from mlvae.score.calibration import reliability_curve
+from mlvae.score.calibration import CALIBRATION_METRICS, reliability_curve
 from mlvae.score.graded import (
     GradedHypothesis,
     GradedReference,
@@ -49,6 +51,7 @@ from mlvae.score.hypotheses import (
     oracle_hypothesis,
     tier_hypothesis,
 )
+from mlvae.score.intervals import LEVEL
 from mlvae.score.reference import Reference, read_reference
 from mlvae.score.tables import details_of, format_details, format_table, heading, title_of
 from mlvae.score.words import word_cuts, word_metrics
@@ -58,7 +61,6 @@ from mlvae.tiers import has_tier, tier
 
 STAGE = "6 score"
 CUTS = "cuts_test.jsonl.gz"
-TRAINING = "training.json"
 MIN_UNITS = 5  # of the utterance that is drawn
 #: What is written to the folder of an experiment.
 MADE = ("results.json", "table.txt", "details.txt", "utterance.png", "reliability.png")
@@ -85,53 +87,88 @@ def score_experiment(
     folder of each system whose training left a history.
 
     Args:
-        data_dir: Folder of the corpus, with ``corpus.json`` and ``reference.jsonl.gz``.
-        exp_dir: Folder of the experiment, with a folder for each system.
-        declared: The systems of the configuration, in the order of the rows.
-        seed: Seed of the intervals, recorded as the seed of the run.
-        num_resamples: Number of resamples for the intervals.
-        cluster: What intervals are over: ``"recording"`` or ``"speaker"``.
-        utterance: Id of the test utterance in the plot; None: chosen by a rule that does not
-            look at the hypotheses.
+        data_dir: folder of the corpus, with ``corpus.json`` and ``reference.jsonl.gz``.
+        exp_dir: folder of the experiment, with a folder for each system.
+        declared: the systems of the configuration, in the order of the rows.
+        seed: of the intervals, recorded as the seed of the run.
+        num_resamples: behind each interval.
+        cluster: what intervals are over: ``"recording"`` or ``"speaker"``.
+        utterance: id of the test utterance in the plot; None: chosen by a rule that does not look
+            at the hypotheses.
 
     Returns:
         The stage's exit status: 1 when no utterance has a hypothesis of all systems.
 
     Raises:
-        FileNotFoundError: An input is missing; names the stage that makes it.
-        ValueError: Hypotheses and reference are not of the same units, or ``utterance`` cannot be
+        FileNotFoundError: an input is missing; names the stage that makes it.
+        ValueError: hypotheses and reference are not of the same units, or ``utterance`` cannot be
             drawn; names the utterance. Somebody else uses the folder, or something that was not
             made here is in the way.
-        OSError: Something cannot be written; names it.
+        OSError: something cannot be written; names it.
     """
     for path in (data_dir / "corpus.json", data_dir / "reference.jsonl.gz"):
         if not path.exists():
             raise FileNotFoundError(f"{path} is missing; stage 0 (prepare) makes it")
     systems = find_systems(declared, exp_dir)
-    outputs = [exp_dir / name for name in MADE]
-    outputs += [training_path(system, exp_dir).parent / LEARNING_CURVES for system in systems]
-    with stage_folder(STAGE, exp_dir, outputs, reads=[data_dir]):
-        return _score(data_dir, exp_dir, declared, systems, seed, num_resamples, cluster, utterance)
-
-
-def _score(
-    data_dir: Path,
-    exp_dir: Path,
-    declared: Sequence[System],
-    systems: list[System],
-    seed: int,
-    num_resamples: int,
-    cluster: str,
-    utterance: str | None,
-) -> int:
-    corpus = read_corpus(data_dir)
-    if is_graded(data_dir / "reference.jsonl.gz"):
+    with stage_folder(STAGE, exp_dir, made_files(MADE, systems, exp_dir), reads=[data_dir]):
+        run = _Run(exp_dir, declared, systems, read_corpus(data_dir), seed, num_resamples)
+        path = data_dir / "reference.jsonl.gz"
+        if not is_graded(path):
+            return _score(run, path, cluster, utterance)
         if utterance is not None:
             raise ValueError("a reference of scores has no times: no utterance is drawn")
-        return _score_graded(data_dir, exp_dir, declared, systems, corpus, seed, num_resamples)
-    reference = read_reference(data_dir / "reference.jsonl.gz", split="test")
+        return _score_graded(run, path)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What is scored, and how."""
+
+    exp_dir: Path
+    declared: Sequence[System]
+    systems: list[System]  # those with hypotheses
+    corpus: dict  # content of ``corpus.json``
+    seed: int
+    num_resamples: int
+
+    def texts(self) -> dict[str, dict[str, str]]:
+        """Reasons and notes of an evaluation."""
+        return {
+            "unavailable": find_unavailable(self.declared, self.exp_dir),
+            "notes": {system.label: system.note for system in self.declared},
+        }
+
+    def write(
+        self,
+        texts: Mapping[str, str],
+        metrics: dict[str, Any],
+        flagged: Mapping[str, FlaggedUnits],
+        **more: Any,
+    ) -> dict[str, Any]:
+        """Write and print the texts, by their files, and write ``results.json``; its content."""
+        others = other_seeds(self.systems, self.exp_dir, self.seed)
+        for name, other in others.items():
+            log(f"{name} was trained with seed {other}, not {self.seed}")
+        results = {
+            "seed": self.seed,
+            "versions": versions(),
+            "corpus": self.corpus,
+            **metrics,
+            "flagged": {name: counts.as_dict() for name, counts in flagged.items()},
+            "warnings": warnings_of(self.systems, flagged, self.exp_dir),
+            "other_seeds": others,
+            **more,
+        }
+        write_json(self.exp_dir / "results.json", results)
+        write_and_print(self.exp_dir, texts)
+        return results
+
+
+def _score(run: _Run, path: Path, cluster: str, utterance: str | None) -> int:
+    reference = read_reference(path, split="test")
     if utterance is not None and utterance not in reference.utterances:
         raise ValueError(f"there is no test utterance {utterance!r} to draw")
+    systems, corpus, exp_dir = run.systems, run.corpus, run.exp_dir
     cuts = read_cuts(systems, exp_dir)
     flagged = flagged_units(systems, cuts)
     of_words = word_cuts(systems, cuts) if reference.annotation else {}
@@ -142,47 +179,30 @@ def _score(
     evaluation = evaluate(
         reference,
         hypotheses,
-        compared_rows(declared),
+        compared_rows(run.declared),
         cluster,
-        num_resamples,
-        seed,
-        unavailable=find_unavailable(declared, exp_dir),
-        notes={system.label: system.note for system in declared},
+        run.num_resamples,
+        run.seed,
+        **run.texts(),
     )
-
-    table = format_table(evaluation, corpus)
-    with atomic_path(exp_dir / "table.txt") as temporary:
-        temporary.write_text(table, encoding="utf-8")
-    results = results_of(evaluation, corpus, seed, num_resamples)
-    results["words"] = results_of_words
-    results.update(_about_systems(systems, flagged, exp_dir, seed))
-    details = None
+    texts, more = {"table.txt": format_table(evaluation, corpus)}, {}
     if reference.annotation is not None:
         word_reference = reference.annotation.words
         word_hypotheses = []
         if word_reference is not None and any(of_words.values()):
             word_hypotheses = read_hypotheses(word_reference, systems, of_words, exp_dir)
-        details = details_of(reference, hypotheses, word_hypotheses)
-        results["details"] = details
-    write_json(exp_dir / "results.json", results)
-    written = ["results.json", "table.txt"]
-    print(f"\n{table}", flush=True)
-    if details is not None:
-        text = format_details(details, heading(reference, corpus))
-        with atomic_path(exp_dir / "details.txt") as temporary:
-            temporary.write_text(text, encoding="utf-8")
-        written.append("details.txt")
-        print(text, flush=True)
+        more["details"] = details_of(reference, hypotheses, word_hypotheses)
+        texts["details.txt"] = format_details(more["details"], heading(reference, corpus))
+    metrics = {**results_of(evaluation, run.num_resamples), "words": results_of_words}
+    results = run.write(texts, metrics, flagged, **more)
+    written = ["results.json", *texts]
 
     report = StageReport(stage=STAGE, folder=exp_dir)
-    missing = {name for hypothesis in hypotheses for name in hypothesis.missing}
-    report.done(len(reference.utterances) - len(missing))
     of_systems = [hypothesis for hypothesis in hypotheses if hypothesis.name in cuts]
-    for name in (name for name in reference.utterances if name in missing):
-        lacking = "; ".join(
-            hypothesis.name for hypothesis in of_systems if name in hypothesis.missing
-        )
-        report.skip(name, f"no hypothesis of {lacking}; scored as missed")
+    missing = {name for hypothesis in hypotheses for name in hypothesis.missing}
+    for name in reference.utterances:
+        lacking = "; ".join(one.name for one in of_systems if name in one.missing)
+        report.count(name, f"no hypothesis of {lacking}; scored as missed" if lacking else None)
     if report.num_done:
         plot = exp_dir / "utterance.png"
         try:
@@ -194,33 +214,14 @@ def _score(
         panels = reliability_panels(evaluation)
         draw_reliability(panels, heading(reference, corpus), exp_dir / "reliability.png")
         written.append("reliability.png")
-
     finish(systems, flagged, results["warnings"], written, exp_dir)
     return report.finish()
 
 
-def read_corpus(data_dir: Path) -> dict:
-    """The content of ``corpus.json`` of a corpus folder.
-
-    Raises:
-        ValueError: it holds something else than a JSON object; names the file.
-        OSError: it cannot be read.
-    """
-    (data_dir / "corpus.json").stat()  # it must be there
-    return about_corpus(data_dir)
-
-
-def _score_graded(
-    data_dir: Path,
-    exp_dir: Path,
-    declared: Sequence[System],
-    systems: list[System],
-    corpus: dict,
-    seed: int,
-    num_resamples: int,
-) -> int:
+def _score_graded(run: _Run, path: Path) -> int:
     """The same where the reference holds scores of experts; intervals are over speakers."""
-    reference, changed_reference = read_graded(data_dir / "reference.jsonl.gz", split="test")
+    reference, changed_reference = read_graded(path, split="test")
+    systems, exp_dir, seed = run.systems, run.exp_dir, run.seed
     cuts, changed_cuts = read_cuts(systems, exp_dir), {}
     changed = None
     if changed_reference is not None:
@@ -229,50 +230,48 @@ def _score_graded(
             changed_cuts[name] = [cut for cut in own if cut.id in ids]
             cuts[name] = [cut for cut in own if cut.id not in ids]
         changed_rows = graded_rows(changed_reference, systems, changed_cuts, exp_dir, seed)
-        on_top = changed_on_top(changed_reference, changed_rows, num_resamples, seed)
+        on_top = changed_on_top(changed_reference, changed_rows, run.num_resamples, seed)
         changed = ChangedWords(changed_reference, changed_rows, on_top)
     flagged = flagged_units(systems, cuts)
     rows = graded_rows(reference, systems, cuts, exp_dir, seed)
     evaluation = evaluate_graded(
-        reference,
-        rows,
-        compared_rows(declared),
-        num_resamples,
-        seed,
-        unavailable=find_unavailable(declared, exp_dir),
-        notes={system.label: system.note for system in declared},
+        reference, rows, compared_rows(run.declared), run.num_resamples, seed, **run.texts()
     )
-    table = format_graded(evaluation, corpus, changed)
-    with atomic_path(exp_dir / "table.txt") as temporary:
-        temporary.write_text(table, encoding="utf-8")
-    results = {
-        "seed": seed,
-        "versions": versions(),
-        "corpus": corpus,
-        **graded_results(evaluation, changed),
-        **_about_systems(systems, flagged, exp_dir, seed),
-    }
-    write_json(exp_dir / "results.json", results)
-    written = ["results.json", "table.txt"]
-    print(f"\n{table}", flush=True)
+    texts = {"table.txt": format_graded(evaluation, run.corpus, changed)}
+    results = run.write(texts, graded_results(evaluation, changed), flagged)
+    written = ["results.json", *texts]
     panels = graded_panels(evaluation)
     if panels:
-        draw_reliability(panels, title_of(corpus), exp_dir / "reliability.png")
+        draw_reliability(panels, title_of(run.corpus), exp_dir / "reliability.png")
         written.append("reliability.png")
 
     report = StageReport(stage=STAGE, folder=exp_dir)
-    scored = [(reference, rows)]
-    if changed is not None:
-        scored.append((changed.reference, changed.hypotheses))
-    for one, own in scored:
+    for one, own in [(reference, rows)] + ([(changed_reference, changed_rows)] if changed else []):
         for name in one.units.utterances:
             lacking = "; ".join(row.name for row in own if name in row.missing)
-            if lacking:
-                report.skip(name, f"no hypothesis of {lacking}; scored with P = 0")
-            else:
-                report.done()
+            reason = f"no hypothesis of {lacking}; scored with P = 0" if lacking else None
+            report.count(name, reason)
     finish(systems, flagged, results["warnings"], written, exp_dir)
     return report.finish()
+
+
+def read_corpus(data_dir: Path) -> dict[str, Any]:
+    """The content of ``corpus.json``; ValueError or OSError where it cannot be read."""
+    return read_json(data_dir / "corpus.json")
+
+
+def made_files(names: Iterable[str], systems: Iterable[System], exp_dir: Path) -> list[Path]:
+    """Files of an experiment, and the learning curves of its systems."""
+    curves = [training_path(system, exp_dir).parent / LEARNING_CURVES for system in systems]
+    return [*(exp_dir / name for name in names), *curves]
+
+
+def write_and_print(folder: Path, texts: Mapping[str, str]) -> None:
+    """Write texts, by their files in a folder, and print them."""
+    for name, text in texts.items():
+        with atomic_path(folder / name) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    print("", *texts.values(), sep="\n", flush=True)
 
 
 def graded_rows(
@@ -294,8 +293,7 @@ def graded_rows(
         if row is None:
             log(f"no row for {system.label}: it gives no P(mispronounced)")
             continue
-        num_params, seconds = _trained(training_path(system, exp_dir))
-        rows.append(replace(row, num_params=num_params, training_seconds=seconds))
+        rows.append(replace(row, **_trained(system, exp_dir)))
     return rows
 
 
@@ -307,20 +305,6 @@ def flagged_units(
         system.label: count_flagged(cuts[system.label], kind.spans, kind.perceived)
         for system in systems
         if (kind := KINDS[system.kind]).perceived is not None
-    }
-
-
-def _about_systems(
-    systems: Sequence[System], flagged: Mapping[str, FlaggedUnits], exp_dir: Path, seed: int
-) -> dict[str, dict]:
-    """What ``results.json`` says of systems whatever the reference is."""
-    others = other_seeds(systems, exp_dir, seed)
-    for name, other in others.items():
-        log(f"{name} was trained with seed {other}, not {seed}")
-    return {
-        "flagged": {name: counts.as_dict() for name, counts in flagged.items()},
-        "warnings": warnings_of(systems, flagged, exp_dir),
-        "other_seeds": others,
     }
 
 
@@ -362,8 +346,8 @@ def warnings_of(
     return found
 
 
-def results_of(evaluation: Evaluation, corpus: dict, seed: int, num_resamples: int) -> dict:
-    """The content of ``results.json``; metrics and intervals are fractions.
+def results_of(evaluation: Evaluation, num_resamples: int) -> dict[str, Any]:
+    """What ``results.json`` has of metrics and intervals, which are fractions.
 
     Only ``training_seconds`` may differ between two runs of the same command on one machine.
     """
@@ -381,13 +365,7 @@ def results_of(evaluation: Evaluation, corpus: dict, seed: int, num_resamples: i
             },
             **{
                 metric: calibration and getattr(calibration, metric)
-                for metric in (
-                    "average_precision",
-                    "area_under_curve",
-                    "brier_score",
-                    "brier_skill",
-                    "expected_calibration_error",
-                )
+                for metric in CALIBRATION_METRICS
             },
             "perceived_accuracy": perceived and perceived.fraction,
             "num_perceived": perceived and perceived.num_named,
@@ -404,9 +382,6 @@ def results_of(evaluation: Evaluation, corpus: dict, seed: int, num_resamples: i
             row[f"{metric}_interval"] = ends
             row[f"{metric}_excludes_zero"] = difference.excludes_zero
     return {
-        "seed": seed,
-        "versions": versions(),
-        "corpus": corpus,
         "counts": {
             "num_utterances": len(reference.utterances),
             "num_units": len(reference.canonical),
@@ -414,7 +389,7 @@ def results_of(evaluation: Evaluation, corpus: dict, seed: int, num_resamples: i
             "mismatch_rate": float(np.mean(reference.positive)),
         },
         "intervals": {
-            "level": intervals.level,
+            "level": LEVEL,
             "over": evaluation.cluster,
             "num_clusters": intervals.num_clusters,
             "num_resamples": num_resamples,
@@ -432,21 +407,12 @@ def reliability_panels(evaluation: Evaluation) -> list[Panel]:
         known = known_probabilities(evaluation.reference, hypothesis)
         if known is None:
             continue
-        curve = reliability_curve(*known)
         metrics = evaluation.calibrations[hypothesis.name]
         note = f"calibration error {metrics.expected_calibration_error:.3f}"
         if metrics.brier_skill is not None:
             note += f", Brier skill {metrics.brier_skill:.3f}"
-        panels.append(
-            Panel(
-                title=f"{hypothesis.name}\n{note}",
-                probabilities=known[0],
-                mean=curve.probability,
-                fraction=curve.fraction,
-                low=curve.low,
-                high=curve.high,
-            )
-        )
+        title = f"{hypothesis.name}\n{note}"
+        panels.append(Panel(title, known[0], reliability_curve(*known)))
     return panels
 
 
@@ -491,7 +457,7 @@ def find_systems(declared: Iterable[System], exp_dir: Path) -> list[System]:
     said that it is not available; see ``find_unavailable``.
 
     Raises:
-        FileNotFoundError: No system has hypotheses, or the ``training.json`` of one that has is
+        FileNotFoundError: no system has hypotheses, or the ``training.json`` of one that has is
             missing; names the stage that makes it.
     """
     found, declared = [], list(declared)
@@ -528,10 +494,8 @@ def find_unavailable(declared: Iterable[System], exp_dir: Path) -> dict[str, str
     reasons = {}
     for system in declared:
         path = exp_dir / system.name / TRAINING
-        if path.exists():
-            content = json.loads(path.read_text(encoding="utf-8"))
-            if "unavailable" in content:
-                reasons[system.label] = content["unavailable"]
+        if path.exists() and "unavailable" in (content := read_json(path)):
+            reasons[system.label] = content["unavailable"]
     return reasons
 
 
@@ -543,34 +507,17 @@ def read_cuts(systems: Sequence[System], exp_dir: Path) -> dict[str, list[MonoCu
 def read_hypotheses(
     reference: Reference, systems: Sequence[System], cuts: dict[str, list[MonoCut]], exp_dir: Path
 ) -> list[Hypothesis]:
-    """All rows of the table: oracle, flag-all, and each system.
-
-    Args:
-        reference: The units to hypothesis for.
-        systems: Those to read.
-        cuts: By label of the system its cuts, as ``read_cuts`` gives them.
-        exp_dir: Folder of the experiment, with their ``training.json``.
+    """All rows of the table: oracle, flag-all, and each system; ``cuts`` are of `read_cuts`.
 
     Raises:
-        ValueError: Hypotheses are not of the units of the reference, or a ``training.json`` lacks a
+        ValueError: hypotheses are not of the units of the reference, or a ``training.json`` lacks a
             key.
     """
     flag_all, rows = [], []
     for system in systems:
-        num_params, seconds = _trained(training_path(system, exp_dir))
-        kind = KINDS[system.kind]
-        hypothesis = tier_hypothesis(
-            system.label,
-            reference,
-            cuts[system.label],
-            kind.spans,
-            kind.perceived,
-        )
-        hypothesis = replace(
-            hypothesis,
-            num_params=num_params,
-            training_seconds=seconds,
-        )
+        kind, own = KINDS[system.kind], cuts[system.label]
+        hypothesis = tier_hypothesis(system.label, reference, own, kind.spans, kind.perceived)
+        hypothesis = replace(hypothesis, **_trained(system, exp_dir))
         rows.append(hypothesis)
         if system.flag_all:
             flag_all.append(flag_all_hypothesis(flag_all_label(system), reference, hypothesis))
@@ -581,17 +528,18 @@ def other_seeds(systems: Sequence[System], exp_dir: Path, seed: int) -> dict[str
     """By label the seeds of systems that were trained with another one than ``seed``."""
     found = {}
     for system in systems:
-        content = json.loads(training_path(system, exp_dir).read_text(encoding="utf-8"))
+        content = read_json(training_path(system, exp_dir))
         if content.get("seed", seed) != seed:
             found[system.label] = content["seed"]
     return found
 
 
-def _trained(path: Path) -> tuple[int, float]:
+def _trained(system: System, exp_dir: Path) -> dict[str, Any]:
     """Number of parameters and training time, as the stage that trained the model wrote them."""
-    content = json.loads(path.read_text(encoding="utf-8"))
+    path = training_path(system, exp_dir)
+    content = read_json(path)
     try:
-        return content["num_params"], content["training_seconds"]
+        return {name: content[name] for name in ("num_params", "training_seconds")}
     except KeyError as error:
         raise ValueError(f"{path} has no {error}") from error
 
@@ -600,17 +548,10 @@ def _trained(path: Path) -> tuple[int, float]:
 
 
 def choose_example(reference: Reference, missing: set[str]) -> tuple[str, str]:
-    """Choose the utterance of the plot by a rule that does not use the hypotheses.
-
-    Args:
-        reference: The test set.
-        missing: Ids of utterances that cannot be shown.
-
-    Returns:
-        The utterance's id and the rule as words for the caption.
+    """The utterance of the plot and the rule in words, which does not use the hypotheses.
 
     Raises:
-        ValueError: No utterance has a hypothesis.
+        ValueError: no utterance has a hypothesis: all are ``missing``.
     """
     positive, rows = reference.positive, range(len(reference.utterances))
     spans = [slice(*reference.first[row : row + 2]) for row in rows]
@@ -637,19 +578,13 @@ def draw_example(
     path: Path,
     utterance: str | None = None,
 ) -> None:
-    """Draw the hypotheses of all systems for one utterance, one below another.
+    """Draw the hypotheses of the systems with ``in_plot`` for one utterance, one below another.
 
-    Args:
-        reference: The test set.
-        systems: Those with hypotheses; those with ``in_plot`` are drawn.
-        cuts: By name of the system its cuts; all have the tier ``fa`` and features.
-        missing: Ids of utterances without a hypothesis of some system.
-        corpus: Content of ``corpus.json``.
-        path: The PNG file.
-        utterance: Id of the utterance; None: that of ``choose_example``.
+    The cuts, by label of their system, have the tier ``fa`` and features. The utterance is that of
+    `choose_example` unless it is named.
 
     Raises:
-        ValueError: No utterance has a hypothesis, or this one has none of any system.
+        ValueError: no utterance has a hypothesis, or this one has none of any system.
     """
     if utterance is None:
         chosen, rule = choose_example(reference, missing)

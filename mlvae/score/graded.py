@@ -24,36 +24,27 @@ from mlvae.score.calibration import equal_mass_bins
 from mlvae.score.hypotheses import tier_hypothesis
 from mlvae.score.intervals import LEVEL, Difference
 from mlvae.score.ranking import RANKING_METRICS, ranking_metrics
-from mlvae.score.reference import Reference
-from mlvae.tiers import has_tier, tier
+from mlvae.score.reference import Reference, firsts
+from mlvae.tiers import WORD_TIER, has_tier, tier
 
 THRESHOLDS = (0.5, 1.0, 1.5)
 LEVELS = ("unit", "word", "utterance")
-WORD_TIER = "mlvae_word"
 
 
 @dataclass(frozen=True)
 class GradedReference:
-    """A test set of U utterances, W words and N units, with scores.
+    """A test set of U utterances, W words and N units, with scores."""
 
-    Attributes:
-        units: the utterances with their units; times and perceived units mean nothing.
-        scores: (N,) float64, 0..2; NaN where a unit was not scored.
-        word: (N,) int64 in 0..W-1, the word of each unit.
-        word_scores: (W,) float64; NaN where there is none.
-        utterance_scores: (U,) float64; NaN where there is none.
-        words_are_scored: whether experts scored words and utterances; otherwise their scores are
-            the means of their units'.
-        changed: (U,) int64 in 0..W-1: the word that is another one in the text than was said; None
-            where the texts are as they were read.
-    """
-
-    units: Reference
-    scores: np.ndarray
-    word: np.ndarray
-    word_scores: np.ndarray
-    utterance_scores: np.ndarray
+    units: Reference  # the utterances with their units; times and perceived units mean nothing
+    scores: np.ndarray  # (N,) float64, 0..2; NaN where a unit was not scored
+    word: np.ndarray  # (N,) int64 in 0..W-1, the word of each unit
+    word_scores: np.ndarray  # (W,) float64; NaN where there is none
+    utterance_scores: np.ndarray  # (U,) float64; NaN where there is none
+    # whether experts scored words and utterances; otherwise their scores are the means of their
+    # units'
     words_are_scored: bool
+    # (U,) int64 in 0..W-1: the word that is another one in the text than was said; None where the
+    # texts are as they were read
     changed: np.ndarray | None = None
 
     @property
@@ -86,11 +77,9 @@ def is_graded(path: Path) -> bool:
 
 
 def read_graded(path: Path, split: str = "test") -> tuple[GradedReference, GradedReference | None]:
-    """Read one split of a reference with scores.
+    """The utterances of a split as they were read, and those with a changed word.
 
-    Returns:
-        The utterances as they were read, and those with a changed word, which have no scores; None
-        where there are none.
+    The latter have no scores; None where there are none.
 
     Raises:
         ValueError: the file is damaged, the split is empty or without a score, or the fields of an
@@ -116,7 +105,7 @@ def graded_of(items: Sequence[SupervisionSegment]) -> GradedReference:
     units = Reference(
         utterances=[item.id for item in items],
         speakers=[item.speaker for item in items],
-        first=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        first=firsts(sizes),
         canonical=canonical,
         perceived=canonical,
         starts=nowhere,
@@ -170,25 +159,16 @@ def _means(values: np.ndarray, groups: np.ndarray, count: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class GradedHypothesis:
-    """P(mispronounced) of a system for the units, words and utterances of a reference.
-
-    Attributes:
-        name: the row's name in the table.
-        probabilities: (N,) float64, 0..1; 0 for the units of missing utterances.
-        word_probabilities: (W,) float64, 0..1.
-        utterance_probabilities: (U,) float64, 0..1, the mean of the units'.
-        flags: (N,) bool, what the system calls mispronounced; None where it calls nothing so.
-        missing: ids of utterances without a hypothesis.
-        num_params: number of trained parameters, or None where the row has no model.
-        training_seconds: or None.
-    """
+    """P(mispronounced) of a system for the units, words and utterances of a reference."""
 
     name: str
-    probabilities: np.ndarray
-    word_probabilities: np.ndarray
-    utterance_probabilities: np.ndarray
+    probabilities: np.ndarray  # (N,) float64, 0..1; 0 for the units of missing utterances
+    word_probabilities: np.ndarray  # (W,) float64, 0..1
+    utterance_probabilities: np.ndarray  # (U,) float64, 0..1, the mean of the units'
+    # (N,) bool, what the system calls mispronounced; None where it calls nothing so
     flags: np.ndarray | None = None
-    missing: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()  # ids of utterances without a hypothesis
+    # number of trained parameters, or None where the row has no model
     num_params: int | None = None
     training_seconds: float | None = None
 
@@ -223,16 +203,8 @@ def read_graded_hypothesis(
     """Read a system's P and flags from tiers of cuts.
 
     P of a word is that of the tier ``mlvae_word``; without this tier the mean of its units.
-
-    Args:
-        name: the row's name.
-        reference: the units to score.
-        cuts: see `mlvae.score.hypotheses.tier_hypothesis`, also for errors.
-        spans: the tier with an item per canonical unit, whose score is P.
-        perceived: the tier of perceived symbols; None: nothing is flagged.
-
-    Returns:
-        The hypothesis; None where the system has answers, but gives no P.
+    Arguments and errors are those of `mlvae.score.hypotheses.tier_hypothesis`. None where the
+    system has answers, but gives no P.
     """
     found = tier_hypothesis(name, reference.units, cuts, spans, perceived or spans)
     if found.probabilities is not None:
@@ -268,29 +240,19 @@ def read_graded_hypothesis(
 
 @dataclass(frozen=True)
 class GradedEvaluation:
-    """Some systems scored on one set.
-
-    Attributes:
-        reference: the scored set.
-        hypotheses: the rows, in their order.
-        samples: by name and by key (a threshold and a metric, or ``"correlation"`` and a level) a
-            metric on the whole set, and then on each resample, (1 + R,) float64; NaN where it is
-            not defined.
-        num_speakers: number of speakers, C.
-        num_resamples: number of resamples, R.
-        compared: pairs of names whose average precision is compared.
-        unavailable: by name of a system without hypotheses the reason.
-        notes: by name of a system what it is.
-    """
+    """Some systems scored on one set."""
 
     reference: GradedReference
     hypotheses: tuple[GradedHypothesis, ...]
+    # by name and by key (a threshold and a metric, or ``"correlation"`` and a level) a metric on
+    # the whole set, and then on each resample, (1 + R,) float64; NaN where it is not defined
     samples: dict[str, dict[Any, np.ndarray]]
-    num_speakers: int
-    num_resamples: int
-    compared: tuple[tuple[str, str], ...] = ()
+    num_speakers: int  # number of speakers, C
+    num_resamples: int  # number of resamples, R
+    compared: tuple[tuple[str, str], ...] = ()  # pairs of names whose average precision is compared
+    # by name of a system without hypotheses the reason
     unavailable: Mapping[str, str] = field(default_factory=dict)
-    notes: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)  # by name of a system what it is
 
     def estimate(self, name: str, key: Any) -> Difference | None:
         """A metric with its interval; None where it is not defined."""
@@ -335,12 +297,6 @@ def changed_on_top(
 
     A tie counts as wrong, and so does an utterance without a hypothesis. Intervals are over
     speakers.
-
-    Args:
-        reference: utterances with a changed word.
-        hypotheses: for its words.
-        num_resamples: number of resamples of the speakers.
-        seed: of the resampling.
     """
     weights = speaker_weights(reference, num_resamples, seed)
     count = weights.shape[1]
@@ -364,16 +320,7 @@ def evaluate_graded(
     seed: int = 0,
     **texts: Mapping[str, str],
 ) -> GradedEvaluation:
-    """Score systems on the same units.
-
-    Args:
-        reference: the units.
-        hypotheses: the systems; their names differ.
-        compared: pairs of names; a pair is omitted unless both are there.
-        num_resamples: number of resamples of the speakers, R.
-        seed: of the resampling.
-        **texts: ``unavailable`` and ``notes`` of the evaluation.
-    """
+    """Score systems on the same units; arguments as of `mlvae.score.hypotheses.evaluate`."""
     weights = speaker_weights(reference, num_resamples, seed)
     num_speakers = weights.shape[1]
     names = {hypothesis.name for hypothesis in hypotheses}
@@ -391,12 +338,7 @@ def evaluate_graded(
 def metrics_of(
     reference: GradedReference, hypothesis: GradedHypothesis, weights: np.ndarray
 ) -> dict[Any, np.ndarray]:
-    """All metrics of a system under weightings of the speakers.
-
-    Args:
-        reference: the set.
-        hypothesis: of the system.
-        weights: (R, C) float64, the weight of each speaker.
+    """All metrics of a system under weights (R, C) float64 of the speakers.
 
     Returns:
         By threshold and metric, and by ``"correlation"`` and level, (R,) float64; NaN where a

@@ -17,7 +17,13 @@ from mlvae.score.graded import (
 )
 from mlvae.score.intervals import LEVEL, Difference
 from mlvae.score.ranking import RANKING_METRICS
-from mlvae.score.tables import format_count, missing_lines, tabulated, title_of
+from mlvae.score.tables import (
+    format_count,
+    format_difference,
+    missing_lines,
+    tabulated,
+    title_of,
+)
 
 CALIBRATION_METRICS = ("brier_score", "brier_skill", "expected_calibration_error")
 THRESHOLD_METRICS = (*RANKING_METRICS, "hard_f1", "hard_flagged", *CALIBRATION_METRICS)
@@ -64,29 +70,17 @@ difference   of the AP of two systems on the same resamples of speakers; * the i
 
 @dataclass(frozen=True)
 class ChangedWords:
-    """Utterances with a changed word, and how often systems find it.
-
-    Attributes:
-        reference: the utterances.
-        hypotheses: the rows.
-        on_top: of `changed_on_top`.
-    """
+    """Utterances with a changed word, and how often systems find it."""
 
     reference: GradedReference
     hypotheses: Sequence[GradedHypothesis]
-    on_top: dict[str, Difference]
+    on_top: dict[str, Difference]  # of `changed_on_top`
 
 
 def format_graded(
     evaluation: GradedEvaluation, corpus: dict, changed: ChangedWords | None = None
 ) -> str:
-    """Lay out the table, at most 120 columns wide, ending in a newline.
-
-    Args:
-        evaluation: the systems and their metrics.
-        corpus: content of ``corpus.json``.
-        changed: of the utterances with a changed word, where there are any.
-    """
+    """The table, at most 120 columns wide; ``corpus`` is the content of ``corpus.json``."""
     blocks = [_heading(evaluation, corpus)]
     blocks += [_ranking(evaluation, threshold) for threshold in THRESHOLDS]
     blocks += [_correlations(evaluation), _calibrations(evaluation)]
@@ -149,7 +143,10 @@ def _calibrations(evaluation: GradedEvaluation) -> str:
 def _differences(evaluation: GradedEvaluation) -> str:
     rows = [
         [f"{first} minus {second}"]
-        + [_difference(evaluation.difference(first, second, t)) for t in THRESHOLDS]
+        + [
+            format_difference(evaluation.difference(first, second, t), "+.3f", 1.0)
+            for t in THRESHOLDS
+        ]
         for first, second in evaluation.compared
     ]
     headers = ["difference", *[f"AP below {threshold:g}" for threshold in THRESHOLDS]]
@@ -171,15 +168,6 @@ def _cell(found: Difference | None, digits: int = 3) -> str:
         return "-\n"
     interval = "-" if found.low is None else f"[{found.low:.{digits}f} {found.high:.{digits}f}]"
     return f"{found.estimate:.{digits}f}\n{interval}"
-
-
-def _difference(found: Difference | None) -> str:
-    if found is None:
-        return "-"
-    if found.low is None:
-        return f"{found.estimate:+.3f}"
-    mark = "*" if found.excludes_zero else " "
-    return f"{found.estimate:+.3f} [{found.low:+.3f} {found.high:+.3f}]{mark}"
 
 
 def _note(evaluation: GradedEvaluation) -> str:
@@ -280,19 +268,11 @@ def graded_panels(evaluation: GradedEvaluation) -> list[Panel]:
             continue  # random and flag-all
         probabilities = hypothesis.probabilities[reference.scored]
         for threshold in CALIBRATED:
-            curve = reliability_curve(probabilities, reference.scores[reference.scored] < threshold)
+            wrong = reference.scores[reference.scored] < threshold
             skill = evaluation.estimate(hypothesis.name, (threshold, "brier_skill"))
             note = f"wrong below {threshold:g}"
             if skill is not None:
                 note += f", Brier skill {skill.estimate:.3f}"
-            panels.append(
-                Panel(
-                    title=f"{hypothesis.name}\n{note}",
-                    probabilities=probabilities,
-                    mean=curve.probability,
-                    fraction=curve.fraction,
-                    low=curve.low,
-                    high=curve.high,
-                )
-            )
+            curve = reliability_curve(probabilities, wrong)
+            panels.append(Panel(f"{hypothesis.name}\n{note}", probabilities, curve))
     return panels

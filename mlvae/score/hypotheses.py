@@ -25,37 +25,28 @@ ROUNDING = 1e-4
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """The hypothesis of one system for each of the N units of a ``Reference``.
-
-    Attributes:
-        name: The row's name in the table.
-        starts: (N,) float64, seconds.
-        ends: (N,) float64, seconds; equal to the start where the unit was not found.
-        flags: (N,) bool, the system calls the unit mispronounced.
-        num_params: Number of trained parameters, or None where the row has no model.
-        training_seconds: Seconds that training took, or None.
-        missing: Ids of utterances without a hypothesis; their units are not flagged and have no
-            span.
-        probabilities: (N,) float64, P(mispronounced), NaN for the units of missing utterances;
-            None where the system gives none.
-        perceived: N perceived symbols, ``UNKNOWN`` for the units of missing utterances; None where
-            the system names none.
-    """
+    """The hypothesis of one system for each of the N units of a ``Reference``."""
 
     name: str
-    starts: np.ndarray
-    ends: np.ndarray
-    flags: np.ndarray
+    starts: np.ndarray  # (N,) float64, seconds
+    ends: np.ndarray  # (N,) float64, seconds; equal to the start where the unit was not found
+    flags: np.ndarray  # (N,) bool, the system calls the unit mispronounced
+    # number of trained parameters, or None where the row has no model
     num_params: int | None = None
-    training_seconds: float | None = None
+    training_seconds: float | None = None  # seconds that training took, or None
+    # ids of utterances without a hypothesis; their units are not flagged and have no span
     missing: tuple[str, ...] = ()
+    # (N,) float64, P(mispronounced), NaN for the units of missing utterances; None where the system
+    # gives none
     probabilities: np.ndarray | None = None
+    # N perceived symbols, ``UNKNOWN`` for the units of missing utterances; None where the system
+    # names none
     perceived: tuple[str, ...] | None = None
 
 
-def oracle_hypothesis(reference: Reference, name: str = "oracle") -> Hypothesis:
+def oracle_hypothesis(reference: Reference) -> Hypothesis:
     """The perfect hypothesis: spans and flags of the reference."""
-    return Hypothesis(name, reference.starts, reference.ends, reference.positive)
+    return Hypothesis("oracle", reference.starts, reference.ends, reference.positive)
 
 
 def tier_hypothesis(
@@ -68,17 +59,17 @@ def tier_hypothesis(
     """Read a system's hypothesis from tiers of cuts.
 
     Args:
-        name: The row's name.
-        reference: The units to score.
-        cuts: Cuts whose ids are the utterance ids of ``reference``, in any order. An utterance
-            without a cut, or whose cut lacks a tier, is missing.
-        spans: The tier with one item per canonical unit: its symbol and where it was found.
-        perceived: The tier of perceived symbols; a unit is flagged where its symbol differs from
+        name: the row's name.
+        reference: the units to score.
+        cuts: of ids of utterances of ``reference``, in any order. An utterance without a cut, or
+            whose cut lacks a tier, is missing.
+        spans: the tier with one item per canonical unit: its symbol and where it was found.
+        perceived: the tier of perceived symbols; a unit is flagged where its symbol differs from
             that in ``spans``, and the score of its item in ``spans`` is P(mispronounced), None from
             systems that give none. None: nothing is flagged.
 
     Raises:
-        ValueError: A cut is not in the reference or occurs twice, its units are not those of the
+        ValueError: a cut is not in the reference or occurs twice, its units are not those of the
             reference, or a P(mispronounced) is outside 0..1 or missing for some; names the
             utterance.
     """
@@ -173,8 +164,7 @@ def known_probabilities(
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """P(mispronounced) of the M units that have a hypothesis, and whether they are mispronounced.
 
-    Returns:
-        (M,) float64 and (M,) bool; None where the system gives no P(mispronounced).
+    (M,) float64 and (M,) bool; None where the system gives no P(mispronounced).
     """
     if hypothesis.probabilities is None:
         return None
@@ -184,15 +174,10 @@ def known_probabilities(
 
 @dataclass(frozen=True)
 class PerceivedAccuracy:
-    """How often a system names the perceived unit.
+    """How often a system names the perceived unit."""
 
-    Attributes:
-        fraction: Fraction of the named units that is right, 0..1.
-        num_named: Number of substituted units that are flagged and for which a unit is named.
-    """
-
-    fraction: float
-    num_named: int
+    fraction: float  # fraction of the named units that is right, 0..1
+    num_named: int  # number of substituted units that are flagged and for which a unit is named
 
 
 def perceived_accuracy(reference: Reference, hypothesis: Hypothesis) -> PerceivedAccuracy | None:
@@ -200,10 +185,7 @@ def perceived_accuracy(reference: Reference, hypothesis: Hypothesis) -> Perceive
 
     Units count that were replaced by another unit and are flagged, if the system names a unit for
     them: not ``UNKNOWN`` or ``DELETED``. Where the reference has a sound that no unit describes
-    (``UNCLEAR``), no name can be right, and the unit does not count either.
-
-    Returns:
-        The accuracy; None where no unit counts.
+    (``UNCLEAR``), no name can be right, and the unit does not count either. None: no unit counts.
     """
     if hypothesis.perceived is None:
         return None
@@ -219,28 +201,21 @@ def perceived_accuracy(reference: Reference, hypothesis: Hypothesis) -> Perceive
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Some systems scored on one set.
-
-    Attributes:
-        reference: The scored set.
-        hypotheses: The systems, in the order of the rows.
-        intervals: Their metrics, under the names of ``hypotheses``.
-        cluster: What the clusters of ``intervals`` are: ``"recording"`` or ``"speaker"``.
-        calibrations: By name, of those that give P(mispronounced), in the order of ``hypotheses``.
-        perceived: By name, of those that name perceived units, where that can be judged.
-        differences: By a pair of names, the first one minus the second one, by metric.
-        unavailable: By name of a system without hypotheses the reason.
-        notes: By name of a system what it is, in the order of the rows.
-    """
+    """Some systems scored on one set."""
 
     reference: Reference
-    hypotheses: tuple[Hypothesis, ...]
-    intervals: Intervals
-    cluster: str
+    hypotheses: tuple[Hypothesis, ...]  # the systems, in the order of the rows
+    intervals: Intervals  # their metrics, under the names of ``hypotheses``
+    cluster: str  # what the clusters of ``intervals`` are: ``"recording"`` or ``"speaker"``
+    # by name, of those that give P(mispronounced), in the order of ``hypotheses``
     calibrations: dict[str, Calibration]
+    # by name, of those that name perceived units, where that can be judged
     perceived: dict[str, PerceivedAccuracy]
+    # by a pair of names, the first one minus the second one, by metric
     differences: dict[tuple[str, str], dict[str, Difference]]
+    # by name of a system without hypotheses the reason
     unavailable: Mapping[str, str] = field(default_factory=dict)
+    # by name of a system what it is, in the order of the rows
     notes: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -253,15 +228,15 @@ def evaluate(
     seed: int = 0,
     **texts: Mapping[str, str],
 ) -> Evaluation:
-    """Score systems on the same units.
+    """Score systems, whose names differ, on the same units.
 
     Args:
-        reference: The units.
-        hypotheses: The systems; their names differ.
-        compared: Pairs of names to compare; a pair is omitted unless both are there.
-        cluster: What intervals are over: ``"recording"`` or ``"speaker"``.
-        num_resamples: Number of resamples for the intervals.
-        seed: Seed of the intervals.
+        reference: the units.
+        hypotheses: the systems.
+        compared: pairs of names to compare; a pair is omitted unless both are there.
+        cluster: what intervals are over: ``"recording"`` or ``"speaker"``.
+        num_resamples: behind each interval.
+        seed: of the intervals.
         **texts: ``unavailable`` and ``notes`` of the ``Evaluation``.
     """
     intervals = bootstrap_intervals(

@@ -1,4 +1,4 @@
-"""Confidence intervals of metrics: by clusters of units, and over training runs.
+"""Confidence intervals of metrics, by clusters of units.
 
 Units of a test set are not independent: a recording that is used in several utterances keeps its
 wrong label, and utterances of one speaker are alike. Units are therefore grouped in clusters, by
@@ -19,27 +19,16 @@ source recording or by speaker, and what varies is which clusters the test set h
 
 They say how metrics would vary over test recordings (or speakers) of this kind. They do not cover
 another training run or another corpus, nor, by recording, other speakers.
-
-**Over training runs** that differ in their seed only (:func:`compare_over_seeds`), two systems have
-a difference d_s in each run s on the same test units, and the estimate is the mean of d_s over S
-runs. Two variances are added: s^2 / S, with s^2 the sample variance of the d_s and S - 1 degrees of
-freedom; and that of the *mean* difference over test recordings, by the methods above, with C - 1
-degrees of freedom for C clusters. The interval is the estimate plus and minus Student's t times the
-root of the sum, with the degrees of freedom of Welch and Satterthwaite. The interaction of runs and
-recordings is in both terms, so the interval is a little too wide rather than too narrow. Over three
-runs s^2 is known poorly, and t is large where training runs dominate (4.3 instead of 1.96). With
-one run there is no first term, and the interval says nothing about training.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csr_array
-from scipy.stats import bootstrap, norm
-from scipy.stats import t as student_t
+from scipy.stats import norm
 
 from mlvae.score.metrics import (
     MACRO_METRICS,
@@ -60,17 +49,11 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Difference:
-    """One metric of a first system minus that of a second, on the same units and resamples.
+    """One metric of a first system minus that of a second, on the same units and resamples."""
 
-    Attributes:
-        estimate: The difference on the whole set.
-        low: Lower end of its interval; None where there were too few clusters.
-        high: Upper end of its interval.
-    """
-
-    estimate: float
-    low: float | None
-    high: float | None
+    estimate: float  # the difference on the whole set
+    low: float | None  # lower end of its interval; None where there were too few clusters
+    high: float | None  # upper end of its interval
 
     @property
     def excludes_zero(self) -> bool:
@@ -80,24 +63,16 @@ class Difference:
 
 @dataclass(frozen=True)
 class Intervals:
-    """Metrics of S systems on the same U utterances, and how they vary.
+    """Metrics of S systems on the same U utterances, and how they vary."""
 
-    Attributes:
-        scores: Per system its metrics on the whole set.
-        num_clusters: Number of clusters, C.
-        level: Confidence level, e.g. 0.95.
-        resamples: (S, 7, R) float64, the systems in the order of ``scores``, the metrics in that of
-            ``SUM_METRICS``, and R resamples, the same ones for all systems.
-        values: (S, U, 3) float64, each utterance's metrics in the order of ``MACRO_METRICS``.
-        membership: (C, U) float64 sparse, 1 where an utterance has a unit of the cluster.
-    """
-
-    scores: dict[str, Scores]
-    num_clusters: int
-    level: float
+    scores: dict[str, Scores]  # per system its metrics on the whole set
+    num_clusters: int  # number of clusters, C
+    # (S, 7, R) float64, the systems in the order of ``scores``, the metrics in that of
+    # ``SUM_METRICS``, and R resamples, the same ones for all systems
     resamples: np.ndarray
+    # (S, U, 3) float64, each utterance's metrics in the order of ``MACRO_METRICS``
     values: np.ndarray
-    membership: csr_array
+    membership: csr_array  # (C, U) float64 sparse, 1 where an utterance has a unit of the cluster
 
     def interval(self, system: str, metric: str) -> tuple[float, float] | None:
         """The ends of the interval of one metric; None with fewer than two clusters."""
@@ -114,30 +89,22 @@ class Intervals:
     ) -> tuple[float, float] | None:
         if self.num_clusters < 2:
             return None
-        samples, names = self._samples(metric), list(self.scores)
+        samples, names = self.samples(metric), list(self.scores)
         cases = samples[names.index(first)]
         if second is not None:
             cases = cases - samples[names.index(second)]
-        outside = (1 - self.level) / 2
+        outside = (1 - LEVEL) / 2
         if metric in MACRO_METRICS:
             width = float(norm.ppf(1 - outside)) * mean_standard_error(cases, self.membership)
             return estimate - width, estimate + width
         low, high = np.quantile(cases, [outside, 1 - outside])
         return float(low), float(high)
 
-    def _samples(self, metric: str) -> np.ndarray:
+    def samples(self, metric: str) -> np.ndarray:
         """(S, U): a macro metric of each utterance; (S, R): another one of each resample."""
         if metric in MACRO_METRICS:
             return self.values[:, :, MACRO_METRICS.index(metric)]
         return self.resamples[:, SUM_METRICS.index(metric)]
-
-    def mean_difference_error(self, metric: str) -> float:
-        """Standard error, from the clusters, of the mean difference of systems 0 - 1, 2 - 3, ..."""
-        samples = self._samples(metric)
-        mean_difference = (samples[::2] - samples[1::2]).mean(axis=0)
-        if metric in MACRO_METRICS:
-            return mean_standard_error(mean_difference, self.membership)
-        return float(mean_difference.std(ddof=1))
 
 
 def bootstrap_intervals(
@@ -145,28 +112,23 @@ def bootstrap_intervals(
     clusters: np.ndarray,
     num_resamples: int = 1000,
     seed: int = 0,
-    level: float = LEVEL,
 ) -> Intervals:
     """Score systems and resample the clusters of their common units.
 
     Args:
-        systems: Per name the outcomes on the same N units in the same order.
+        systems: by name the outcomes on the same N units in the same order.
         clusters: (N,) int64 in 0..C-1, the cluster of each unit.
-        num_resamples: Number of resamples, R.
-        seed: Seed of the resampling; the same seed gives the same intervals.
-        level: Confidence level.
-
-    Returns:
-        The metrics and how they vary.
+        num_resamples: number of resamples, R.
+        seed: of the resampling; the same seed gives the same intervals.
 
     Raises:
-        ValueError: There is no system, the systems or the clusters are of different units, or
-            ``num_resamples`` or ``level`` is out of range.
+        ValueError: there is no system or no resample, or the systems or the clusters are of
+            different units.
     """
     if not systems:
         raise ValueError("there is no system to score")
-    if num_resamples < 1 or not 0 < level < 1:
-        raise ValueError(f"{num_resamples} resamples, level {level}: need at least 1 and 0..1")
+    if num_resamples < 1:
+        raise ValueError(f"{num_resamples} resamples: need at least 1")
     outcomes = list(systems.values())
     utterance = outcomes[0].utterance
     for name, one in systems.items():
@@ -180,30 +142,19 @@ def bootstrap_intervals(
     for index, one in enumerate(outcomes):
         np.add.at(sums[index], clusters, unit_sums(one))
 
-    def statistic(drawn: np.ndarray, axis: int) -> np.ndarray:
-        weights = _multiplicities(np.moveaxis(np.atleast_2d(drawn), axis, -1))
+    draw = np.random.default_rng(seed)
+    batches = [np.zeros((0, len(outcomes), len(SUM_METRICS)))]
+    for first in range(0, num_resamples if num_clusters > 1 else 0, BATCH):
+        size = min(BATCH, num_resamples - first), num_clusters
+        weights = _multiplicities(draw.integers(0, num_clusters, size))
         # One by one, so that a system has the same intervals, to the bit, beside any others: the
         # order in which a product adds depends on its shape.
         total = np.stack([weights @ own for own in sums], axis=1)  # (B, S, NUM_SUMS)
-        return np.moveaxis(metrics_of_sums(total), 0, -1)  # (S, 7, B)
-
-    resamples = np.zeros((len(outcomes), len(SUM_METRICS), 0))
-    if num_clusters > 1:
-        resamples = bootstrap(
-            (np.arange(num_clusters),),
-            statistic,
-            n_resamples=num_resamples,
-            batch=min(BATCH, num_resamples),
-            vectorized=True,
-            axis=-1,
-            method="percentile",
-            confidence_level=level,
-            random_state=np.random.default_rng(seed),
-        ).bootstrap_distribution
+        batches.append(metrics_of_sums(total))
+    resamples = np.moveaxis(np.concatenate(batches), 0, -1)  # (S, 7, R)
     return Intervals(
         scores={name: score(one) for name, one in systems.items()},
         num_clusters=num_clusters,
-        level=level,
         resamples=resamples,
         values=np.stack([utterance_values(one) for one in outcomes]),
         membership=_membership(clusters, utterance),
@@ -213,12 +164,11 @@ def bootstrap_intervals(
 def mean_standard_error(values: np.ndarray, membership: csr_array) -> float:
     """Standard error of a mean over utterances of which some share clusters.
 
+    It is at least that of U independent utterances.
+
     Args:
         values: (U,) float64, one value per utterance.
         membership: (C, U) sparse, 1 where the utterance has a unit of the cluster.
-
-    Returns:
-        The standard error, at least that of U independent utterances.
     """
     deviation = values - values.mean()
     squares = deviation**2
@@ -241,95 +191,3 @@ def _multiplicities(drawn: np.ndarray) -> np.ndarray:
     flat = drawn + np.arange(num_rows)[:, None] * num_columns
     counts = np.bincount(flat.ravel(), minlength=num_rows * num_columns)
     return counts.reshape(num_rows, num_columns).astype(np.float64)
-
-
-@dataclass(frozen=True)
-class SeedComparison:
-    """One metric of a first system minus that of a second one over S runs.
-
-    Attributes:
-        mean: Mean difference with its interval over runs and recordings.
-        each: Of each run its difference, with its interval over recordings.
-        first: Of each run the metric of the first system.
-        second: Of each run the metric of the second system.
-        error_runs: Standard error from the training runs; None for a single one.
-        error_clusters: Standard error from the test recordings; None for a single cluster.
-        degrees: Degrees of freedom of the interval; None where there is none.
-    """
-
-    mean: Difference
-    each: tuple[Difference, ...]
-    first: tuple[float, ...]
-    second: tuple[float, ...]
-    error_runs: float | None
-    error_clusters: float | None
-    degrees: float | None
-
-
-def compare_over_seeds(
-    runs: Sequence[tuple[Outcomes, Outcomes]],
-    clusters: np.ndarray,
-    metrics: Sequence[str],
-    num_resamples: int = 1000,
-    seed: int = 0,
-) -> dict[str, SeedComparison]:
-    """Compare two systems that were both trained several times.
-
-    Args:
-        runs: Of each run the outcomes of the first and of the second system, all on the same N
-            units in the same order.
-        clusters: (N,) int64 in 0..C-1, the cluster of each unit.
-        metrics: Names of ``mlvae.score.metrics.Scores``.
-        num_resamples: Number of resamples of the clusters.
-        seed: Seed of the resampling.
-
-    Returns:
-        By metric the comparison.
-
-    Raises:
-        ValueError: There is no run, or the units of some differ.
-    """
-    systems = {
-        name: outcomes
-        for run, (first, second) in enumerate(runs)
-        for name, outcomes in ((f"first {run}", first), (f"second {run}", second))
-    }
-    intervals = bootstrap_intervals(systems, clusters, num_resamples, seed, LEVEL)
-    return {metric: _compare(intervals, len(runs), metric) for metric in metrics}
-
-
-def _compare(intervals: Intervals, num_runs: int, metric: str) -> SeedComparison:
-    each = tuple(
-        intervals.paired_difference(f"first {run}", f"second {run}", metric)
-        for run in range(num_runs)
-    )
-    differences = np.array([difference.estimate for difference in each])
-    terms = []  # of each variance and its degrees of freedom
-    error_runs = error_clusters = None
-    if num_runs > 1:
-        error_runs = float(differences.std(ddof=1) / np.sqrt(num_runs))
-        terms.append((error_runs**2, num_runs - 1))
-    if intervals.num_clusters > 1:
-        error_clusters = intervals.mean_difference_error(metric)
-        terms.append((error_clusters**2, intervals.num_clusters - 1))
-    estimate, variance = float(differences.mean()), sum(term for term, _ in terms)
-    low = high = degrees = None
-    if terms:
-        # Where nothing varies there is nothing to weigh.
-        weighed = sum(term**2 / count for term, count in terms)
-        degrees = variance**2 / weighed if weighed else float(sum(count for _, count in terms))
-        width = float(student_t.ppf((1 + intervals.level) / 2, degrees)) * np.sqrt(variance)
-        low, high = estimate - float(width), estimate + float(width)
-
-    def of_runs(side: str) -> tuple[float, ...]:
-        return tuple(getattr(intervals.scores[f"{side} {run}"], metric) for run in range(num_runs))
-
-    return SeedComparison(
-        mean=Difference(estimate, low, high),
-        each=each,
-        first=of_runs("first"),
-        second=of_runs("second"),
-        error_runs=error_runs,
-        error_clusters=error_clusters,
-        degrees=degrees,
-    )

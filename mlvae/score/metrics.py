@@ -61,23 +61,18 @@ METRICS = tuple(field.name for field in fields(Scores))
 class Outcomes:
     """What one system did with each of N units of U utterances.
 
-    Attributes:
-        positive: (N,) bool, mispronounced according to the reference.
-        flagged: (N,) bool, mispronounced according to the system.
-        iou: (N,) float64 in 0..1, of found and true span.
-        utterance: (N,) int64 in 0..U-1, the utterance of each unit; every utterance has a unit.
-        annotated: (N,) bool, it is known where the unit is, so that it counts for the average IoU;
-            None: of all units.
-
     Raises:
         ValueError: On construction, when the shapes differ, nothing is there, an IoU is outside
             0..1 or an utterance has no unit.
     """
 
-    positive: np.ndarray
-    flagged: np.ndarray
-    iou: np.ndarray
+    positive: np.ndarray  # (N,) bool, mispronounced according to the reference
+    flagged: np.ndarray  # (N,) bool, mispronounced according to the system
+    iou: np.ndarray  # (N,) float64 in 0..1, of found and true span
+    # (N,) int64 in 0..U-1, the utterance of each unit; every utterance has a unit
     utterance: np.ndarray
+    # (N,) bool, it is known where the unit is, so that it counts for the average IoU; None: of all
+    # units
     annotated: np.ndarray | None = None
 
     def __post_init__(self) -> None:
@@ -100,23 +95,14 @@ class Outcomes:
 def interval_iou(
     starts: np.ndarray, ends: np.ndarray, true_starts: np.ndarray, true_ends: np.ndarray
 ) -> np.ndarray:
-    """Intersection over union of found and true spans, unit by unit.
+    """Intersection over union of found and true spans, (N,) float64 in 0..1, unit by unit.
 
     A span without length has IoU 0, also against another span without length: there is no speech
     that it could be found in. A unit that both sides call deleted thus counts in the hard metrics
-    and not in the others.
-
-    Args:
-        starts: (N,) float64, start of each found span in seconds.
-        ends: (N,) float64, end of each found span in seconds.
-        true_starts: (N,) float64, start of the true span of the same unit in seconds.
-        true_ends: (N,) float64, end of the true span of the same unit in seconds.
-
-    Returns:
-        (N,) float64 in 0..1.
+    and not in the others. Arguments are (N,) float64, seconds.
 
     Raises:
-        ValueError: A span ends before it starts.
+        ValueError: a span ends before it starts.
     """
     if (ends < starts).any() or (true_ends < true_starts).any():
         raise ValueError("a span ends before it starts")
@@ -136,11 +122,10 @@ def score(outcomes: Outcomes) -> Scores:
 
 
 def unit_sums(outcomes: Outcomes) -> np.ndarray:
-    """What each unit adds to the sums that the metrics are made of.
+    """What each unit adds to the sums that the metrics are made of, (N, 6) float64.
 
-    Returns:
-        (N, 6) float64; columns: true positive, true positive times IoU, flagged, positive, IoU and
-        1, the last two 0 for a unit of which it is not known where it is.
+    Columns: true positive, true positive times IoU, flagged, positive, IoU and 1, the last two 0
+    for a unit of which it is not known where it is.
     """
     hit = outcomes.positive & outcomes.flagged
     known = np.ones(len(hit)) if outcomes.annotated is None else outcomes.annotated
@@ -156,11 +141,7 @@ def unit_sums(outcomes: Outcomes) -> np.ndarray:
 
 
 def utterance_values(outcomes: Outcomes) -> np.ndarray:
-    """PR_ML, RE_ML and F1_ML of each utterance; their means are the macro metrics.
-
-    Returns:
-        (U, 3) float64 in the order of ``MACRO_METRICS``.
-    """
+    """(U, 3) float64, PR_ML, RE_ML and F1_ML of each utterance; macro metrics are the means."""
     sums = unit_sums(outcomes)
     per_utterance = np.zeros((outcomes.num_utterances, NUM_SUMS))
     np.add.at(per_utterance, outcomes.utterance, sums)
@@ -168,14 +149,10 @@ def utterance_values(outcomes: Outcomes) -> np.ndarray:
 
 
 def metrics_of_sums(total: np.ndarray) -> np.ndarray:
-    """Compute the pooled and hard metrics and the average IoU, for many sums at once.
+    """The pooled and hard metrics and the average IoU, for many sums at once.
 
-    Args:
-        total: (..., 6) float64, the columns of ``unit_sums`` summed over the units, each unit with
-            the same weight or (for resamples) with its own.
-
-    Returns:
-        (..., 7) float64 in the order of ``SUM_METRICS``.
+    Of ``total`` (..., 6) float64, the columns of `unit_sums` summed over the units, each with the
+    same weight or (for resamples) with its own: (..., 7) float64 in the order of `SUM_METRICS`.
     """
     pooled = precision_recall_f1(total[..., 1], total[..., 2], total[..., 3])
     hard = precision_recall_f1(total[..., 0], total[..., 2], total[..., 3])

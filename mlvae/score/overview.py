@@ -8,10 +8,8 @@ often a flag is right.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +17,22 @@ from lhotse import MonoCut
 
 from mlvae.config import System
 from mlvae.data.dataset import load_cuts
-from mlvae.data.manifests import write_json
+from mlvae.data.manifests import read_json, write_json
 from mlvae.environment import versions
 from mlvae.plausibility import FlaggedUnits, training_data_warnings
-from mlvae.report.plots import LEARNING_CURVES
 from mlvae.score.experiment import (
     STAGE,
     find_systems,
     finish,
     flagged_units,
+    made_files,
     read_corpus,
     read_cuts,
     training_path,
     warnings_of,
+    write_and_print,
 )
-from mlvae.stage import StageReport, atomic_path, stage_folder
+from mlvae.stage import StageReport, stage_folder
 from mlvae.systems import KINDS
 from mlvae.tiers import DELETED, has_tier, tier
 
@@ -44,64 +43,47 @@ MAX_ROWS = 20
 NOBODY = "(not named)"
 
 
-@dataclass(frozen=True)
-class Detection:
-    """What training found out of a system, without a reference; None where it says nothing.
+def _detection(training: Mapping[str, Any]) -> dict[str, float | None]:
+    """What training found out of a system, without a reference; None where it says nothing."""
+    best, history = training.get("best_iteration"), training.get("history") or []
+    kept = history[best - 1] if best and best <= len(history) else {}
+    if best == 0:  # a model that was begun from, as it was
+        kept = training.get("before_adaptation") or {}
+    scale = training.get("acoustic_scale")
+    losses = {float(name): loss for name, loss in training.get("scale_log_loss", {}).items()}
+    judge = training.get("judge", {})
+    return {
+        # F1 of finding units that were replaced in validation, of the iteration kept
+        "replaced_f1": kept.get("corrupted_f1"),
+        "best_iteration": best,  # from 1
+        "acoustic_scale": scale,  # in use
+        "log_loss": losses.get(scale),  # of P(mispronounced) of replaced units, with that scale
+        # fraction of mispronounced units that the judge expected, and what it made of it: posterior
+        # mean on validation
+        "expected_rate": judge.get("expected_rate"),
+        "rate": judge.get("rate"),
+    }
 
-    Attributes:
-        replaced_f1: F1 of finding units that were replaced in validation, of the iteration kept.
-        best_iteration: that iteration, from 1; 0: a model that was begun from, as it was.
-        acoustic_scale: in use.
-        log_loss: of P(mispronounced) of units that were replaced, with that scale.
-        expected_rate: fraction of mispronounced units that the judge was told to expect.
-        rate: what it made of it: posterior mean on validation.
-    """
 
-    replaced_f1: float | None
-    best_iteration: int | None
-    acoustic_scale: float | None
-    log_loss: float | None
-    expected_rate: float | None
-    rate: float | None
-
-    @classmethod
-    def of_training(cls, training: Mapping[str, Any]) -> Detection:
-        """From the content of ``training.json``."""
-        best, history = training.get("best_iteration"), training.get("history") or []
-        kept = history[best - 1] if best and best <= len(history) else {}
-        if best == 0:
-            kept = training.get("before_adaptation") or {}
-        scale = training.get("acoustic_scale")
-        losses = {float(name): loss for name, loss in training.get("scale_log_loss", {}).items()}
-        judge = training.get("judge", {})
-        return cls(
-            kept.get("corrupted_f1"),
-            best,
-            scale,
-            losses.get(scale),
-            judge.get("expected_rate"),
-            judge.get("rate"),
+def _detection_lines(found: Mapping[str, Any]) -> list[str]:
+    """The same in words, a line for each thing that is known."""
+    lines = []
+    if found["replaced_f1"] is not None:
+        lines.append(
+            "units that were replaced on purpose in the validation part are found with "
+            f"F1 {100 * found['replaced_f1']:.1f} (iteration {found['best_iteration']})"
         )
-
-    def lines(self) -> list[str]:
-        """The same in words, a line for each thing that is known."""
-        found = []
-        if self.replaced_f1 is not None:
-            found.append(
-                "units that were replaced on purpose in the validation part are found with "
-                f"F1 {100 * self.replaced_f1:.1f} (iteration {self.best_iteration})"
-            )
-        if self.log_loss is not None:
-            found.append(
-                f"log loss of P(mispronounced) there {self.log_loss:.3f}, with acoustic scale "
-                f"{self.acoustic_scale:g}"
-            )
-        if self.rate is not None and self.expected_rate is not None:
-            found.append(
-                f"the judge holds {100 * self.rate:.1f} % of the units of the validation part for "
-                f"mispronounced, where {100 * self.expected_rate:.1f} % were expected"
-            )
-        return found
+    if found["log_loss"] is not None:
+        lines.append(
+            f"log loss of P(mispronounced) there {found['log_loss']:.3f}, with acoustic scale "
+            f"{found['acoustic_scale']:g}"
+        )
+    if found["rate"] is not None and found["expected_rate"] is not None:
+        lines.append(
+            f"the judge holds {100 * found['rate']:.1f} % of the units of the validation part for "
+            f"mispronounced, where {100 * found['expected_rate']:.1f} % were expected"
+        )
+    return lines
 
 
 def has_reference(data_dir: Path) -> bool:
@@ -117,14 +99,7 @@ def has_reference(data_dir: Path) -> bool:
 def write_overview(data_dir: Path, exp_dir: Path, declared: Sequence[System], seed: int = 0) -> int:
     """Write ``overview.json`` and ``overview.txt`` of an experiment, and print the latter.
 
-    Args:
-        data_dir: folder of the corpus, with ``corpus.json`` and the cuts of stage 1.
-        exp_dir: folder of the experiment, with a folder for each system.
-        declared: the systems of the configuration, in the order in which they are shown.
-        seed: recorded as the seed of the run.
-
-    Returns:
-        The stage's exit status: 1 when no test cut has an answer of all systems.
+    Arguments and exit status are those of `mlvae.score.experiment.score_experiment`.
 
     Raises:
         FileNotFoundError: an input is missing; names the stage that makes it.
@@ -140,9 +115,7 @@ def write_overview(data_dir: Path, exp_dir: Path, declared: Sequence[System], se
             f"no system that flags units has answers in {exp_dir}: stages 4 (train) and 5 "
             "(localize) make them"
         )
-    outputs = [exp_dir / name for name in MADE]
-    outputs += [training_path(system, exp_dir).parent / LEARNING_CURVES for system in systems]
-    with stage_folder(STAGE, exp_dir, outputs, reads=[data_dir]):
+    with stage_folder(STAGE, exp_dir, made_files(MADE, systems, exp_dir), reads=[data_dir]):
         return _write(data_dir, exp_dir, systems, seed)
 
 
@@ -165,10 +138,7 @@ def _write(data_dir: Path, exp_dir: Path, systems: Sequence[System], seed: int) 
         "warnings": warnings_of(systems, flagged, exp_dir),
     }
     write_json(exp_dir / "overview.json", content)
-    text = format_overview(content)
-    with atomic_path(exp_dir / "overview.txt") as temporary:
-        temporary.write_text(text, encoding="utf-8")
-    print(f"\n{text}", flush=True)
+    write_and_print(exp_dir, {"overview.txt": format_overview(content)})
 
     report = StageReport(stage=STAGE, folder=exp_dir)
     answered = {
@@ -177,10 +147,7 @@ def _write(data_dir: Path, exp_dir: Path, systems: Sequence[System], seed: int) 
     }
     for name in due:
         lacking = [label for label, ids in answered.items() if name not in ids]
-        if lacking:
-            report.skip(name, f"no answer of {'; '.join(lacking)}")
-        else:
-            report.done()
+        report.count(name, f"no answer of {'; '.join(lacking)}" if lacking else None)
     finish(systems, flagged, content["warnings"], list(MADE), exp_dir)
     return report.finish()
 
@@ -204,12 +171,12 @@ def _training_part(cuts: Iterable[MonoCut]) -> dict[str, Any]:
 
 
 def _about(system: System, cuts: Sequence[MonoCut], exp_dir: Path) -> dict[str, Any]:
-    training = json.loads(training_path(system, exp_dir).read_text(encoding="utf-8"))
+    training = read_json(training_path(system, exp_dir))
     units, speakers = flagged_by(cuts, system)
     return {
         "num_params": training.get("num_params"),
         "training_seconds": training.get("training_seconds"),
-        **asdict(Detection.of_training(training)),
+        **_detection(training),
         "units": {name: counts.as_dict() for name, counts in units.items()},
         "speakers": {name: counts.as_dict() for name, counts in speakers.items()},
     }
@@ -220,36 +187,28 @@ def flagged_by(
 ) -> tuple[dict[str, FlaggedUnits], dict[str, FlaggedUnits]]:
     """How many units are flagged by canonical unit and by speaker, the largest fractions first.
 
-    Of equal fractions the one of more units comes first. Where no cut names a speaker there is
-    nothing by speaker.
-
-    Args:
-        cuts: with the answers of a system; those without one do not count.
-        system: which.
+    Of equal fractions the one of more units comes first. Cuts without an answer do not count. Where
+    no cut names a speaker there is nothing by speaker.
     """
     kind = KINDS[system.kind]
-    units: dict[str, list[tuple[bool, bool]]] = defaultdict(list)
-    speakers: dict[str, list[tuple[bool, bool]]] = defaultdict(list)
+    units: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    speakers: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for cut in cuts:
         if not _is_answered(cut, system):
             continue
         speaker = cut.supervisions[0].speaker or NOBODY
         for unit, other in zip(tier(cut, kind.spans), tier(cut, kind.perceived)):
-            mark = other.symbol != unit.symbol, other.symbol == DELETED
-            units[unit.symbol].append(mark)
-            speakers[speaker].append(mark)
-    if set(speakers) == {NOBODY}:
-        speakers = {}
-    return _ranked(units), _ranked(speakers)
+            for counts in (units[unit.symbol], speakers[speaker]):
+                counts[0] += 1
+                counts[1] += other.symbol != unit.symbol
+                counts[2] += other.symbol == DELETED
+    return _ranked(units), {} if set(speakers) == {NOBODY} else _ranked(speakers)
 
 
-def _ranked(marks: Mapping[str, list[tuple[bool, bool]]]) -> dict[str, FlaggedUnits]:
-    counts = {
-        name: FlaggedUnits(len(some), sum(mark[0] for mark in some), sum(mark[1] for mark in some))
-        for name, some in marks.items()
-    }
-    names = sorted(counts, key=lambda name: (-counts[name].flagged, -counts[name].num_units, name))
-    return {name: counts[name] for name in names}
+def _ranked(counts: Mapping[str, Sequence[int]]) -> dict[str, FlaggedUnits]:
+    found = {name: FlaggedUnits(*numbers) for name, numbers in counts.items()}
+    names = sorted(found, key=lambda name: (-found[name].flagged, -found[name].num_units, name))
+    return {name: found[name] for name in names}
 
 
 def format_overview(content: Mapping[str, Any]) -> str:
@@ -264,9 +223,8 @@ def format_overview(content: Mapping[str, Any]) -> str:
     ]
     for label, about in content["systems"].items():
         counts = content["flagged"][label]
-        detection = Detection(**{name: about[name] for name in Detection.__dataclass_fields__})
         lines += ["", label, f"  {FlaggedUnits(*_numbers(counts)).line()}"]
-        lines += [f"  {line}" for line in detection.lines()]
+        lines += [f"  {line}" for line in _detection_lines(about)]
         lines += [f"  warning: {warning}" for warning in content["warnings"].get(label, [])]
         for what in ("units", "speakers"):
             if about[what]:

@@ -18,21 +18,15 @@ RANKING_METRICS = ("average_precision", "auc", "best_f1", "best_f1_flagged")
 BATCH_WEIGHTS = 4_000_000
 
 
-def average_precision(
-    score: np.ndarray, positive: np.ndarray, weight: np.ndarray | None = None
-) -> float:
+def average_precision(score: np.ndarray, positive: np.ndarray) -> float:
     """Area under the curve of precision over recall, as steps: sum of precision x gain in recall.
 
     Items of equal score are one step, as no threshold parts them. Of a score that says nothing it
-    is the fraction of positives.
+    is the fraction of positives; NaN where there is no positive.
 
     Args:
         score: float (N,), high where positive; no NaN.
         positive: bool (N,).
-        weight: float (N,), how often each item counts, at least 0; None: once each.
-
-    Returns:
-        Between 0 and 1; NaN where no positive has a weight.
 
     Raises:
         ValueError: the arrays are not of one length, or a score is NaN.
@@ -41,48 +35,33 @@ def average_precision(
         >>> average_precision(np.array([3, 2, 1]), np.array([True, False, True]))
         0.8333333333333333
     """
-    return _metric("average_precision", score, positive, weight)
+    return _metric("average_precision", score, positive)
 
 
-def area_under_curve(
-    score: np.ndarray, positive: np.ndarray, weight: np.ndarray | None = None
-) -> float:
+def area_under_curve(score: np.ndarray, positive: np.ndarray) -> float:
     """Area under the ROC curve: how often a positive item scores above one that is not.
 
-    Equal scores count one half.
-
-    Args:
-        score: float (N,), high where positive; no NaN.
-        positive: bool (N,).
-        weight: float (N,), how often each item counts, at least 0; None: once each.
-
-    Returns:
-        Between 0 and 1; NaN where either kind of items has no weight.
-
-    Raises:
-        ValueError: the arrays are not of one length, or a score is NaN.
+    Equal scores count one half; NaN where all items or none are positive. Arguments and errors as
+    of :func:`average_precision`.
 
     Example:
         >>> area_under_curve(np.array([3, 2, 1]), np.array([True, False, True]))
         0.5
     """
-    return _metric("auc", score, positive, weight)
+    return _metric("auc", score, positive)
 
 
-def _metric(name: str, score: np.ndarray, positive: np.ndarray, weight: np.ndarray | None) -> float:
-    """One of `RANKING_METRICS`, each item being a cluster of its own; NaN of no items."""
+def _metric(name: str, score: np.ndarray, positive: np.ndarray) -> float:
     score, positive = np.asarray(score, dtype=np.float64), np.asarray(positive, dtype=bool)
-    weight = np.ones(len(score)) if weight is None else np.asarray(weight, dtype=np.float64)
-    if score.ndim != 1 or score.shape != positive.shape or score.shape != weight.shape:
+    if score.ndim != 1 or score.shape != positive.shape:
         raise ValueError(
-            f"scores {score.shape}, positives {positive.shape} and weights {weight.shape} must be "
-            "of one length"
+            f"scores {score.shape} and positives {positive.shape} must be of one length"
         )
     if np.isnan(score).any():
         raise ValueError("a score is NaN")
     if not len(score):
         return float("nan")
-    found = ranking_metrics(score, [positive], np.arange(len(score)), weight[None])
+    found = ranking_metrics(score, [positive], np.zeros(len(score), np.int64), np.ones((1, 1)))
     return float(found[RANKING_METRICS.index(name), 0, 0])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from lhotse import SupervisionSegment
 from lhotse.supervision import AlignmentItem
+from lhotse.utils import fastcopy
 
 from mlvae.data.manifests import load_supervisions
 from mlvae.tiers import UNKNOWN
@@ -20,51 +21,36 @@ UNCLEAR = "err"
 
 @dataclass(frozen=True)
 class Annotation:
-    """The fields of an annotated reference; see docs/formats.md.
+    """The fields of an annotated reference; see docs/formats.md."""
 
-    Attributes:
-        errors: N error types, ``s``, ``d``, ``a`` or empty.
-        annotated: (N,) bool, the unit has an interval of the annotators. One without is correct,
-            has no length, and does not count where times are compared.
-        words: The words of the text as units: mispronounced (``*`` perceived) where the annotators
-            mark an error in them, whatever the units are. None where the text has no words.
-        insertions: Per utterance the inserted sounds, which are no unit; seconds.
-        counts: Numbers of ``insertions`` (sounds of no unit), ``words with insertions``,
-            ``unplaced`` errors (on phones that the text's pronunciation lacks), and words
-            ``excused`` (read in another of their pronunciations).
-    """
-
-    errors: list[str]
+    errors: list[str]  # N error types, ``s``, ``d``, ``a`` or empty
+    # (N,) bool, the unit has an interval of the annotators. One without is correct, has no length,
+    # and does not count where times are compared.
     annotated: np.ndarray
+    # the words of the text as units: mispronounced (``*`` perceived) where the annotators mark an
+    # error in them, whatever the units are. None where the text has no words.
     words: Reference | None
+    # per utterance the inserted sounds, which are no unit; seconds
     insertions: list[list[AlignmentItem]]
+    # numbers of ``insertions`` (sounds of no unit), ``words with insertions``, ``unplaced`` errors
+    # (on phones that the text's pronunciation lacks), and words ``excused`` (read in another of
+    # their pronunciations)
     counts: dict[str, int]
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A test set of U utterances and N units.
+    """A test set of U utterances and N units."""
 
-    Attributes:
-        utterances: U utterance ids, in the order of the file.
-        speakers: U speakers.
-        first: (U + 1,) int64; the units of utterance u are ``first[u]:first[u + 1]``.
-        canonical: N canonical symbols.
-        perceived: N perceived symbols.
-        starts: (N,) float64, seconds.
-        ends: (N,) float64, seconds.
-        sources: N ids of the recordings that the units were taken from.
-        annotation: Of annotated corpora; None where the mismatches were made.
-    """
-
-    utterances: list[str]
-    speakers: list[str]
-    first: np.ndarray
-    canonical: list[str]
-    perceived: list[str]
-    starts: np.ndarray
-    ends: np.ndarray
-    sources: list[str]
+    utterances: list[str]  # U utterance ids, in the order of the file
+    speakers: list[str]  # U speakers
+    first: np.ndarray  # (U + 1,) int64; the units of utterance u are ``first[u]:first[u + 1]``
+    canonical: list[str]  # N canonical symbols
+    perceived: list[str]  # N perceived symbols
+    starts: np.ndarray  # (N,) float64, seconds
+    ends: np.ndarray  # (N,) float64, seconds
+    sources: list[str]  # N ids of the recordings that the units were taken from
+    # of annotated corpora; None where the mismatches were made
     annotation: Annotation | None = None
 
     @property
@@ -90,16 +76,10 @@ class Reference:
         return np.repeat(np.arange(len(self.utterances)), np.diff(self.first))
 
     def clusters(self, by: str = "recording") -> np.ndarray:
-        """The cluster of each unit, for intervals.
-
-        Args:
-            by: ``"recording"`` (the source recording of a unit) or ``"speaker"``.
-
-        Returns:
-            (N,) int64 in 0..C-1.
+        """(N,) int64 in 0..C-1: the source recording of each unit, or its speaker.
 
         Raises:
-            ValueError: ``by`` is neither.
+            ValueError: ``by`` is neither ``"recording"`` nor ``"speaker"``.
         """
         if by not in ("recording", "speaker"):
             raise ValueError(f"clusters are by recording or by speaker, not by {by!r}")
@@ -110,15 +90,10 @@ class Reference:
 
 
 def read_reference(path: Path, split: str = "test") -> Reference:
-    """Read one split of a reference file.
-
-    Args:
-        path: A manifest of supervisions with the tiers ``canonical`` and ``perceived`` and
-            ``custom={"split": ..., "units_from": [...]}``.
-        split: The split to read.
+    """Read one split of a reference file, see docs/formats.md.
 
     Raises:
-        ValueError: The file is damaged, the split is empty, or the tiers of an utterance do not
+        ValueError: the file is damaged, the split is empty, or the tiers of an utterance do not
             agree with each other; names the line or the utterance.
     """
     chosen = [item for item in load_supervisions(path) if item.custom["split"] == split]
@@ -130,40 +105,36 @@ def read_reference(path: Path, split: str = "test") -> Reference:
 def reference_of(supervisions: Iterable[SupervisionSegment]) -> Reference:
     """The reference of some utterances, given as supervisions; see ``read_reference``."""
     supervisions = list(supervisions)
-    utterances, speakers, sizes, canonical, perceived, sources = [], [], [], [], [], []
-    starts, ends = [], []
+    pairs, sources = [], []
     for item in supervisions:
         if not {"canonical", "perceived"} <= set(item.alignment or {}):
             raise ValueError(f"reference of {item.id} lacks a tier, canonical or perceived")
         written, other = item.alignment["canonical"], item.alignment["perceived"]
         units_from = item.custom["units_from"]
-        same_times = [(w.start, w.duration) for w in written] == [
-            (s.start, s.duration) for s in other
-        ]
+        same_times = [w[1:3] for w in written] == [o[1:3] for o in other]  # start and duration
         if not written or not same_times or len(units_from) != len(written):
             raise ValueError(
                 f"reference of {item.id}: the tiers canonical ({len(written)} units) and perceived "
                 f"({len(other)}) and units_from ({len(units_from)}) do not agree"
             )
-        utterances.append(item.id)
-        speakers.append(item.speaker or item.id)
-        sizes.append(len(written))
-        canonical += [unit.symbol for unit in written]
-        perceived += [unit.symbol for unit in other]
-        starts += [unit.start for unit in written]
-        ends += [unit.end for unit in written]
+        pairs += zip(written, other)
         sources += units_from
     return Reference(
-        utterances=utterances,
-        speakers=speakers,
-        first=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        canonical=canonical,
-        perceived=perceived,
-        starts=np.array(starts, dtype=np.float64),
-        ends=np.array(ends, dtype=np.float64),
+        utterances=[item.id for item in supervisions],
+        speakers=[item.speaker or item.id for item in supervisions],
+        first=firsts([len(item.alignment["canonical"]) for item in supervisions]),
+        canonical=[unit.symbol for unit, _ in pairs],
+        perceived=[other.symbol for _, other in pairs],
+        starts=np.array([unit.start for unit, _ in pairs], dtype=np.float64),
+        ends=np.array([unit.end for unit, _ in pairs], dtype=np.float64),
         sources=sources,
         annotation=_annotation(supervisions),
     )
+
+
+def firsts(sizes: Sequence[int]) -> np.ndarray:
+    """(U + 1,) int64: where each of U utterances begins, and where the last one ends."""
+    return np.cumsum([0, *sizes], dtype=np.int64)
 
 
 def _annotation(supervisions: list[SupervisionSegment]) -> Annotation | None:
@@ -210,12 +181,4 @@ def _words_as_units(item: SupervisionSegment) -> SupervisionSegment:
         "canonical": [AlignmentItem(w["word"], *span) for w, span in zip(words, spans)],
         "perceived": [AlignmentItem(symbol, *span) for symbol, span in zip(perceived, spans)],
     }
-    return SupervisionSegment(
-        item.id,
-        item.recording_id,
-        0.0,
-        item.duration,
-        speaker=item.speaker,
-        custom=custom,
-        alignment=tiers,
-    )
+    return fastcopy(item, custom=custom, alignment=tiers)

@@ -7,16 +7,14 @@ several systems, whose scores and reference are shown, too. They are read one by
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from mlvae.answers import TIERS, Answer, answer_of_line, read_skipped
-from mlvae.data.manifests import manifest_lines, place_of, shown_id
+from mlvae.data.manifests import manifest_lines, place_of, read_json, shown_id
 from mlvae.made import InTheWayError, Record, replaced_folder
 from mlvae.report.pages import (
     AUDIO,
@@ -30,7 +28,8 @@ from mlvae.report.pages import (
     Shown,
     write_pages,
 )
-from mlvae.score.experiment import CUTS, TRAINING, read_corpus
+from mlvae.report.plots import TRAINING
+from mlvae.score.experiment import CUTS, read_corpus
 from mlvae.score.graded import GradedReference, is_graded, read_graded
 from mlvae.score.overview import has_reference
 from mlvae.score.reference import Reference, read_reference
@@ -61,19 +60,6 @@ GRADED_METRICS = {
     "expected_calibration_error": "calibration error",
 }
 GRADED_THRESHOLD = "0.5"
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where answers lie.
-
-    Attributes:
-        name: of the system, as it is shown.
-        path: a manifest of cuts with the tiers of localisation.
-    """
-
-    name: str
-    path: Path
 
 
 def report(
@@ -110,10 +96,10 @@ def report(
             f"{answers} has no answers: neither {ANSWERS} (which `mlvae localize` writes with "
             f"--format cuts) nor {CUTS} of stage 5, in it or in a folder of a system"
         )
-    ids = {source.name: _ids(source.path) for source in sources}
-    data_dir = data_dir or _data_dir(sources[0].path)
+    ids = {name: _ids(path) for name, path in sources.items()}
+    data_dir = data_dir or _data_dir(next(iter(sources.values())))
     reference = _References(data_dir)
-    about = _about(answers, data_dir, sources)
+    about = _about(answers, data_dir, list(sources))
     with stage_folder(STAGE, out) as record:
         done = StageReport(STAGE, out)
         _check_is_report(record)
@@ -131,11 +117,7 @@ def report(
 
 
 def _check_is_report(record: Record) -> None:
-    """Check that nothing but a report was made in a folder, all of which is replaced.
-
-    Raises:
-        InTheWayError: something else was; names the first.
-    """
+    """InTheWayError where something else than a report was made in a folder; names the first."""
     mine = (INDEX, CALIBRATION, ORDER, SKIPPED, *SHARED)
     for name in record.names():
         path = record.folder / name
@@ -155,16 +137,14 @@ def _first(done: StageReport) -> str:
 # ---- Where answers lie
 
 
-def find_sources(answers: Path, labels: Mapping[str, str] | None = None) -> list[Source]:
-    """The manifests of answers, of a judged system first, and of those with a model of their own.
+def find_sources(answers: Path, labels: Mapping[str, str] | None = None) -> dict[str, Path]:
+    """By name of a system, as it is shown, the manifest of its answers; arguments as of `report`.
 
-    Args:
-        answers: see `report`.
-        labels: the same.
+    A judged system comes first, then those with a model of their own.
     """
     for path in (answers, answers / ANSWERS, answers / CUTS):
         if path.is_file():
-            return [Source(path.resolve().parent.name, path)]
+            return {path.resolve().parent.name: path}
     paths = [
         path
         for path in sorted(answers.glob(f"*/{CUTS}"))
@@ -175,7 +155,7 @@ def find_sources(answers: Path, labels: Mapping[str, str] | None = None) -> list
         return not (path.parent / JUDGE).exists(), not (path.parent / TRAINING).exists()
 
     names = labels or {path.parent.name: path.parent.name for path in paths}
-    return [Source(names[path.parent.name], path) for path in sorted(paths, key=rank)]
+    return {names[path.parent.name]: path for path in sorted(paths, key=rank)}
 
 
 def _is_answered(path: Path) -> bool:
@@ -187,11 +167,7 @@ def _is_answered(path: Path) -> bool:
 
 
 def _ids(path: Path) -> list[str]:
-    return [content["id"] for _, content in manifest_lines(path) if _has_id(content)]
-
-
-def _has_id(content: Mapping[str, Any]) -> bool:
-    return isinstance(content.get("id"), str)
+    return [line["id"] for _, line in manifest_lines(path) if isinstance(line.get("id"), str)]
 
 
 def _data_dir(path: Path) -> Path | None:
@@ -214,14 +190,14 @@ class _Unusable(NamedTuple):
 
 
 def _joined(
-    sources: Sequence[Source],
+    sources: Mapping[str, Path],
     ids: Mapping[str, Sequence[str]],
     done: StageReport,
     progress: Progress,
 ) -> Iterator[dict[str, Answer]]:
     """The answers of all systems by utterance; those that come in another order are held."""
-    readers = {source.name: _answers(source.path, done) for source in sources}
-    waiting: dict[str, dict[str, Answer | _Unusable]] = {source.name: {} for source in sources}
+    readers = {name: _answers(path, done) for name, path in sources.items()}
+    waiting: dict[str, dict[str, Answer | _Unusable]] = {name: {} for name in sources}
     own = {name: set(some) for name, some in ids.items()}
     for utterance in dict.fromkeys(name for some in ids.values() for name in some):
         found: dict[str, Answer] = {}
@@ -259,12 +235,11 @@ def _answers(path: Path, done: StageReport) -> Iterator[tuple[str, Answer | _Unu
     seen: set[str] = set()
     for number, content in manifest_lines(path):
         place = place_of(path, number)
-        if not _has_id(content):
-            done.skip(shown_id(content), "its id is no text", place=place)
-            continue
-        name = content["id"]
-        if name in seen:
-            done.skip(shown_id(content), "another line has this id, too", place=place)
+        name = content.get("id")
+        is_text = isinstance(name, str)
+        if not is_text or name in seen:
+            reason = "another line has this id, too" if is_text else "its id is no text"
+            done.skip(shown_id(content), reason, place=place)
             continue
         seen.add(name)
         try:
@@ -313,14 +288,15 @@ class _References:
 # ---- What a report says of the whole
 
 
-def _about(answers: Path, data_dir: Path | None, sources: Sequence[Source]) -> About:
+def _about(answers: Path, data_dir: Path | None, systems: Sequence[str]) -> About:
     corpus = {} if data_dir is None else read_corpus(data_dir)
     notes = ["A machine spoke these recordings."] if corpus.get("synthetic") else []
-    results = _results(answers / RESULTS)
+    path = answers / RESULTS
+    results = read_json(path) if path.is_file() else {}
     reliability = answers / RELIABILITY
     return About(
         title=str(corpus.get("title") or answers.resolve().name),
-        systems=[source.name for source in sources],
+        systems=systems,
         scores=_scores(results),
         calibration=reliability if results and reliability.is_file() else None,
         skipped=list(read_skipped(answers)),
@@ -328,26 +304,17 @@ def _about(answers: Path, data_dir: Path | None, sources: Sequence[Source]) -> A
     )
 
 
-def _results(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except ValueError as error:
-        raise ValueError(f"{path} is no JSON: {error}") from None
-
-
 def _scores(results: Mapping[str, Any]) -> list[list[list[str]]]:
     """Rows of a table, see `mlvae.report.pages.About`; none without results."""
-    systems = {
-        name: about.get("below", {}).get(GRADED_THRESHOLD, about)
-        for name, about in results.get("systems", {}).items()
-    }
-    graded = any("below" in about for about in results.get("systems", {}).values())
-    metrics = GRADED_METRICS if graded else METRICS
+    systems = results.get("systems", {})
     if not systems:
         return []
+    graded = any("below" in about for about in systems.values())
+    metrics = GRADED_METRICS if graded else METRICS
     rows = [[["system"], *([heading] for heading in metrics.values())]]
     for name, about in systems.items():
-        cells = [_cell(about.get(key), about.get(f"{key}_interval")) for key in metrics]
+        found = about.get("below", {}).get(GRADED_THRESHOLD, about)
+        cells = [_cell(found.get(key), found.get(f"{key}_interval")) for key in metrics]
         rows.append([[name], *cells])
     return rows
 

@@ -12,7 +12,7 @@ from tabulate import tabulate
 
 from mlvae.score.graded import GradedHypothesis
 from mlvae.score.hypotheses import Evaluation, Hypothesis, covered_units, outcomes
-from mlvae.score.intervals import Difference
+from mlvae.score.intervals import LEVEL, Difference
 from mlvae.score.metrics import precision_recall_f1, score
 from mlvae.score.reference import Reference
 from mlvae.tiers import DELETED
@@ -97,18 +97,11 @@ units       by canonical unit: how many there are, how many are mispronounced, F
 
 
 def format_table(evaluation: Evaluation, corpus: dict) -> str:
-    """Lay out the table of some systems with a heading and notes.
+    """The table of some systems with a heading and notes, at most 120 columns wide.
 
     Blocks: the metrics; those of P(mispronounced) and the differences of pairs of systems, each if
-    there are any.
-
-    Args:
-        evaluation: The systems and their metrics.
-        corpus: Content of ``corpus.json``; its ``title`` and ``synthetic`` are used, and whether it
-            has a ``mismatch_rate``, that is, whether its mismatches were made.
-
-    Returns:
-        The text, at most 120 columns wide, ending in a newline.
+    there are any. Of ``corpus.json``, ``title`` and ``synthetic`` are used, and whether it has a
+    ``mismatch_rate``, that is, whether its mismatches were made.
     """
     blocks = [heading(evaluation.reference, corpus), _metrics(evaluation)]
     if evaluation.calibrations:
@@ -181,43 +174,32 @@ def _metrics(evaluation: Evaluation) -> str:
 
 
 def _row(hypothesis: Hypothesis, evaluation: Evaluation) -> list[str]:
-    cells = []
+    name, cells = hypothesis.name, []
     for metric in COLUMNS.values():
-        estimate, interval = _estimate(hypothesis.name, metric, evaluation)
-        cells.append(f"{estimate}\n{interval or '-'}")
-    perceived = evaluation.perceived.get(hypothesis.name)
-    cells.append(
-        "-" if perceived is None else f"{_percent(perceived.fraction)}\nof {perceived.num_named}"
-    )
-    return [hypothesis.name, format_count(hypothesis.num_params), *cells]
-
-
-def _estimate(name: str, metric: str, evaluation: Evaluation) -> tuple[str, str]:
-    """A metric and its interval, empty where there is none."""
-    ends = evaluation.intervals.interval(name, metric)
-    interval = "" if ends is None else f"[{_percent(ends[0])} {_percent(ends[1])}]"
-    return _percent(getattr(evaluation.intervals.scores[name], metric)), interval
+        ends = evaluation.intervals.interval(name, metric)
+        interval = "-" if ends is None else f"[{_percent(ends[0])} {_percent(ends[1])}]"
+        estimate = getattr(evaluation.intervals.scores[name], metric)
+        cells.append(f"{_percent(estimate)}\n{interval}")
+    if (perceived := evaluation.perceived.get(name)) is None:
+        cells.append("-")
+    else:
+        cells.append(f"{_percent(perceived.fraction)}\nof {perceived.num_named}")
+    return [name, format_count(hypothesis.num_params), *cells]
 
 
 def _probabilities(evaluation: Evaluation) -> str:
-    rows = [
-        [
-            name,
-            *(
-                "-" if value is None else f"{value:.3f}"
-                for value in (
-                    metrics.average_precision,
-                    metrics.area_under_curve,
-                    metrics.expected_calibration_error,
-                    metrics.brier_score,
-                    metrics.brier_skill,
-                )
-            ),
-        ]
-        for name, metrics in evaluation.calibrations.items()
-    ]
-    headers = ["P(mispronounced)", "AP", "AUC", "calibration error", "Brier score", "Brier skill"]
-    return tabulated(headers, rows, "left", "center")
+    columns = {
+        "AP": "average_precision",
+        "AUC": "area_under_curve",
+        "calibration error": "expected_calibration_error",
+        "Brier score": "brier_score",
+        "Brier skill": "brier_skill",
+    }
+    rows = []
+    for name, metrics in evaluation.calibrations.items():
+        values = [getattr(metrics, metric) for metric in columns.values()]
+        rows.append([name, *("-" if value is None else f"{value:.3f}" for value in values)])
+    return tabulated(["P(mispronounced)", *columns], rows, "left", "center")
 
 
 def _differences(evaluation: Evaluation) -> str:
@@ -226,17 +208,20 @@ def _differences(evaluation: Evaluation) -> str:
         name = f"{first} minus {second}"
         if len(name) > LONGEST_DIFFERENCE:
             name = f"{first} minus\n{second}"
-        cells = [_difference(by_metric[COLUMNS[column]]) for column in COMPARED_COLUMNS]
+        cells = [format_difference(by_metric[COLUMNS[column]]) for column in COMPARED_COLUMNS]
         rows.append([name, *cells])
     return tabulated(["difference", *COMPARED_COLUMNS], rows, "left", "center")
 
 
-def _difference(difference: Difference) -> str:
-    shown = f"{100 * difference.estimate:+.1f}"
-    if difference.low is None:
+def format_difference(found: Difference | None, spec: str = "+.1f", scale: float = 100.0) -> str:
+    """A difference with its interval, and a star where that excludes 0; default: in percent."""
+    if found is None:
+        return "-"
+    shown = f"{scale * found.estimate:{spec}}"
+    if found.low is None:
         return shown
-    mark = "*" if difference.excludes_zero else " "
-    return f"{shown} [{100 * difference.low:+.1f} {100 * difference.high:+.1f}]{mark}"
+    mark = "*" if found.excludes_zero else " "
+    return f"{shown} [{scale * found.low:{spec}} {scale * found.high:{spec}}]{mark}"
 
 
 def _zero_line(evaluation: Evaluation) -> str:
@@ -246,7 +231,7 @@ def _zero_line(evaluation: Evaluation) -> str:
         for (first, second), by_metric in evaluation.differences.items()
         if not by_metric[HEADLINE].excludes_zero
     ]
-    total, level = len(evaluation.differences), 100 * evaluation.intervals.level
+    total, level = len(evaluation.differences), 100 * LEVEL
     line = (
         f"* the {level:.0f} % interval excludes 0: for pooled F1 in {total - len(within)} of "
         f"{total} differences"
@@ -259,7 +244,7 @@ def _zero_line(evaluation: Evaluation) -> str:
 def _note(evaluation: Evaluation, corpus: dict) -> str:
     cluster, intervals = evaluation.cluster, evaluation.intervals
     note = NOTE.format(
-        level=100 * intervals.level,
+        level=100 * LEVEL,
         num_clusters=intervals.num_clusters,
         clusters=cluster if cluster == "speaker" else "source recording",
         or_speakers=" or other speakers" if cluster == "recording" else "",
@@ -314,12 +299,8 @@ def details_of(
 ) -> dict[str, Any]:
     """Errors by type, times, words and units, as ``results.json`` has them under ``details``.
 
-    All are fractions; None stands where nothing is there to count.
-
-    Args:
-        reference: With an annotation.
-        hypotheses: Of the systems, for its units.
-        word_hypotheses: The same for its words; empty where it has none.
+    All are fractions; None stands where nothing is there to count. The reference has an annotation,
+    and ``word_hypotheses`` are empty where it has no words.
     """
     return {
         "errors": {hypothesis.name: by_error(reference, hypothesis) for hypothesis in hypotheses},

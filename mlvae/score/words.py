@@ -15,40 +15,39 @@ from lhotse.supervision import AlignmentItem
 from lhotse.utils import fastcopy
 
 from mlvae.config import System
-from mlvae.score.calibration import Calibration, calibration
+from mlvae.score.calibration import CALIBRATION_METRICS, Calibration, calibration
 from mlvae.score.reference import Reference
 from mlvae.systems import KINDS
-from mlvae.tiers import UNKNOWN, has_tier, tier, units_of_words, with_tiers, word_spans
-
-TIER = "mlvae_word"
+from mlvae.tiers import (
+    UNKNOWN,
+    WORD_TIER,
+    has_tier,
+    tier,
+    units_of_words,
+    with_tiers,
+    word_spans,
+)
 
 
 def word_calibration(reference: Reference, cuts: Iterable[MonoCut]) -> Calibration | None:
-    """The metrics of a system's tier ``mlvae_word``.
+    """The metrics of a system's tier ``mlvae_word``, over all words of the cuts that have it.
 
-    Args:
-        reference: Of the units.
-        cuts: Cuts whose ids are utterance ids of ``reference``; those without the tier do not
-            count.
-
-    Returns:
-        The metrics over all words of these cuts; None where there is no word, or none of several
-        units.
+    None where there is no word, or none of several units.
 
     Raises:
-        ValueError: A cut is not in the reference, or has other numbers of units or words; names it.
+        ValueError: a cut is not in the reference, or has other numbers of units or words; names it.
     """
     probabilities: list[float] = []
     wrong: list[bool] = []
     any_of_several = False
     for cut in cuts:
-        word_of = units_of_words(cut) if has_tier(cut, TIER) else None
+        word_of = units_of_words(cut) if has_tier(cut, WORD_TIER) else None
         if word_of is None:
             continue
         if cut.id not in reference.units_of:
             raise ValueError(f"there is no reference for utterance {cut.id}")
         positive = reference.positive[reference.units_of[cut.id]]
-        items = tier(cut, TIER)
+        items = tier(cut, WORD_TIER)
         if (len(positive), len(items)) != (len(word_of), word_of[-1] + 1):
             raise ValueError(
                 f"utterance {cut.id} has {len(word_of)} units in {len(items)} words, but the "
@@ -69,16 +68,8 @@ def word_hypothesis(cut: MonoCut, spans: str, perceived: str | None) -> MonoCut 
     """A cut whose tiers are of its words in place of their units.
 
     A word lies where `word_spans` says. It is flagged, and ``*`` was perceived, where any of its
-    units is flagged; its P(mispronounced) is that of ``mlvae_word``.
-
-    Args:
-        cut: With a hypothesis.
-        spans: The tier with one item per unit.
-        perceived: The tier of perceived symbols, or None.
-
-    Returns:
-        The cut with the tier ``fa`` as well, which plots need; None where it has no words or
-        lacks the tiers.
+    units is flagged; its P(mispronounced) is that of ``mlvae_word``. The tier ``fa``, which plots
+    need, is kept; None where the cut has no words or lacks the tiers.
     """
     word_of = units_of_words(cut)
     wanted = {spans, perceived or spans, "fa"}
@@ -86,8 +77,8 @@ def word_hypothesis(cut: MonoCut, spans: str, perceived: str | None) -> MonoCut 
         return None
     words = cut.supervisions[0].custom["words"]
     scores: list[float | None] = [None] * len(words)
-    if perceived is not None and has_tier(cut, TIER):
-        scores = [item.score for item in tier(cut, TIER)]
+    if perceived is not None and has_tier(cut, WORD_TIER):
+        scores = [item.score for item in tier(cut, WORD_TIER)]
     tiers = {name: _words_of_tier(tier(cut, name), word_of, words) for name in wanted}
     if perceived is not None:
         wrong = {
@@ -132,11 +123,7 @@ def word_metrics(
     found = {name: word_calibration(reference, own) for name, own in cuts.items()}
     return {
         name: {
-            "average_precision": metrics.average_precision,
-            "area_under_curve": metrics.area_under_curve,
-            "brier_score": metrics.brier_score,
-            "brier_skill": metrics.brier_skill,
-            "expected_calibration_error": metrics.expected_calibration_error,
+            **{metric: getattr(metrics, metric) for metric in CALIBRATION_METRICS},
             "num_words": metrics.num_units,
             "mispronounced_rate": metrics.base_rate,
         }

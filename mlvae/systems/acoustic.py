@@ -193,8 +193,7 @@ class TrainedAcoustic(TrainedMlVae):
         usable = usable_cuts(cuts, self.dataset, "acoustic")
         if not usable:
             return CutSet.from_cuts([]), list(cuts.ids)
-        with self.dataset.keeping():
-            found, short = super().localize(CutSet.from_cuts(usable), passes)
+        found, short = super().localize(CutSet.from_cuts(usable), passes)
         known = {cut.id for cut in usable}
         return found, [*(name for name in cuts.ids if name not in known), *short]
 
@@ -230,7 +229,7 @@ def train_acoustic(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict
     name, table, device, folder = setup.name, setup.table, setup.device, setup.folder
     source, symbols = _source_and_map(settings, table, device)
     log(f"{name}: {settings.adapter}: {symbols.describe()}")
-    dataset = PosteriorDataset(table, source, symbols, keep=True)
+    dataset = PosteriorDataset(table, source, symbols, setup.dataset.cache_mb)
     train, valid = (
         CutSet.from_cuts(
             usable_cuts(sorted(cuts, key=lambda cut: cut.id)[: settings.max_cuts], dataset, name)
@@ -390,7 +389,9 @@ def load_acoustic(setup: Setup, cuts: CutSet) -> TrainedAcoustic:
     model = PosteriorNetwork(torch.zeros(len(symbols), len(table)))
     load_model(path, model)
     decoding = Decoding(**metadata["decoding"])
-    dataset = PosteriorDataset(table, source, SymbolMap(model.shares, (), ()))
+    dataset = PosteriorDataset(
+        table, source, SymbolMap(model.shares, (), ()), setup.dataset.cache_mb
+    )
     aligner = load_aligner(setup, cuts)
     system = TrainedAcoustic(
         model.to(device),

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+import random
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path
 
 import k2
@@ -100,6 +101,9 @@ SWEEPS = 5
 #: Longest recording that a flat start divides without regard to pauses, and whose first alignments
 #: may differ from that by all of its length.
 FLAT_FRAMES = 3000
+#: Frames that the aligner is trained on, at most: ten hours teach so small a model what it can
+#: learn, and training has all of its frames in memory.
+TRAIN_FRAMES = 3_600_000
 #: Fewest frames of a pause, for the flat start of long recordings.
 PAUSE = 20
 
@@ -193,26 +197,26 @@ class Aligner:
         if init is not None:
             setup["init"] = file_digest(init)
         cuts = list(cuts)
-        features = [dataset.features(cut) for cut in cuts]
         units = [dataset.table.ids(cut.supervisions[0].custom["units"], cut.id) for cut in cuts]
-        frames = torch.cat(features)
-        self.model.scale.set(frames.pow(2).mean(0).sqrt())
+        padded, position = _with_margins(
+            [dataset.features(cut) for cut in cuts], self.config.model.context
+        )
+        self.model.scale.set(padded[position].pow(2).mean(0).sqrt())
         begun = init is not None and self._begin_from(init)
-        padded, position = _with_margins(features, self.config.model.context)
         layout = self.compiler.layout
         silence = layout.num_states if layout.silence else None
         targets, times = [], {}
-        for cut, matrix, sequence in zip(cuts, features, units):
+        for cut, sequence in zip(cuts, units):
             speech = None
             if self._is_long(cut, dataset.table, FLAT_FRAMES):
-                speech = _speech(matrix, layout.states_per_unit * len(sequence))
+                speech = _speech(dataset.features(cut), layout.states_per_unit * len(sequence))
                 words = cut_pronunciations(cut, dataset.table)
                 times[cut.id] = _even_times(speech, [len(word[0]) for word in words])
             targets.append(
-                _flat_start(len(matrix), sequence, layout.states_per_unit, silence, speech)
+                _flat_start(cut.num_frames, sequence, layout.states_per_unit, silence, speech)
             )
         optimizer = torch.optim.Adam(self.model.parameters(), lr=self.config.learning_rate)
-        setup["shape"] = [frames.shape[1], layout.num_posteriors]
+        setup["shape"] = [padded.shape[1], layout.num_posteriors]
         identity = run_identity(asdict(self.config), seed, setup, [cuts])
         state = TrainingState({"model": self.model}, {"model": optimizer}, {}, passes=self.passes)
         rounds = adapted_count(self.config.rounds) if begun else self.config.rounds
@@ -333,14 +337,14 @@ class Aligner:
         """Read what :meth:`save` wrote; ValueError names a file that does not fit."""
         load_model(path, self.model)
 
-    def unit_model(self, table: UnitTable) -> UnitModel:
-        """Its acoustic model by units, which reads features without deltas."""
+    def unit_model(self, dataset: UnitDataset) -> UnitModel:
+        """Its acoustic model by units; ``dataset`` gives features without deltas."""
         network, states = self.model.eval(), self.config.model.states_per_unit
 
         def log_probs(features: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
             return network(features)
 
-        return UnitModel(log_probs, UnitDataset(table), self.device, states, self._kept)
+        return UnitModel(log_probs, dataset, self.device, states, self._kept)
 
     @contextlib.contextmanager
     def keeping(self) -> Iterator[None]:
@@ -567,6 +571,22 @@ class Aligner:
         self.model.log_prior.copy_((counts / counts.sum()).log())
 
 
+def drawn(num_frames: Mapping[str, int], seed: int) -> set[str]:
+    """The ids of the cuts that an aligner is trained on, of which frames are given by id.
+
+    Of more than :data:`TRAIN_FRAMES` as many are drawn by the seed, and the log says so.
+    """
+    total = sum(num_frames.values())
+    if total <= TRAIN_FRAMES:
+        return set(num_frames)
+    hours, of = (frames * FRAME_SHIFT / 3600 for frames in (TRAIN_FRAMES, total))
+    log(f"the aligner is trained on {hours:.1f} of {of:.1f} hours, drawn by the seed")
+    names = sorted(num_frames)
+    random.Random(seed).shuffle(names)
+    ends = accumulate(num_frames[name] for name in names)
+    return {name for name, end in zip(names, ends) if end - num_frames[name] < TRAIN_FRAMES}
+
+
 def new_aligner(setup: Setup, cuts: CutSet) -> Aligner:
     """An aligner of the recipe's configuration that is not trained.
 
@@ -575,7 +595,7 @@ def new_aligner(setup: Setup, cuts: CutSet) -> Aligner:
         cuts: some cuts with features; their dimension counts.
     """
     config = setup.config
-    num_features = UnitDataset(setup.table).features(cuts[0]).shape[1]
+    num_features = setup.dataset.plain().features(cuts[0]).shape[1]
     return Aligner(num_features, len(setup.table), config.silence, config.align, setup.device)
 
 

@@ -156,7 +156,7 @@ def load_gop(setup: Setup, cuts: CutSet) -> Gop:
 
 def _model_of_aligner(setup: Setup, cuts: CutSet) -> UnitModel:
     """The narrow model of forced alignment."""
-    return load_aligner(setup, cuts).unit_model(setup.table)
+    return load_aligner(setup, cuts).unit_model(setup.dataset.plain())
 
 
 def _model_of_ml_vae(setup: Setup, cuts: CutSet) -> UnitModel:

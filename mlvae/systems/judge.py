@@ -186,7 +186,6 @@ def measure(
         }
         for name in ("gop", "ratio"):
             columns.append(-torch.cat([getattr(found[cut.id], name) for cut in cuts]).numpy())
-        model.dataset.forget()  # ids may come again with other audio, and memory is not to grow
     return np.stack(columns, axis=1)
 
 
@@ -211,7 +210,7 @@ class SearchedModel:
     def unit_models(self, aligner: Aligner) -> tuple[UnitModel, ...]:
         """The acoustic models that are asked for goodness of pronunciation."""
         estimator = model_of_estimator(self.model, self.dataset, self.device)
-        return estimator, aligner.unit_model(self.dataset.table)
+        return estimator, aligner.unit_model(self.dataset.plain())
 
     def wrong_units(self, cuts: CutSet) -> dict[str, torch.Tensor]:
         """P(mispronounced or deleted) over all paths by cut id, float64 (L,).
@@ -273,7 +272,7 @@ def hold_out(
     dataset, table = system.dataset, system.dataset.table
     models = system.unit_models(aligner)
     some = sorted(cuts, key=lambda cut: cut.id)[: config.max_cuts]
-    aligned, _ = aligner.align(CutSet.from_cuts(some), UnitDataset(table))
+    aligned, _ = aligner.align(CutSet.from_cuts(some), dataset.plain())
     own = {cut.id: table.ids(canonical_units(cut), cut.id) for cut in aligned}
     spans = {cut.id: spans_of_tier(cut, "fa", own[cut.id]) for cut in aligned}
     log_confusion = acoustic_confusions(
@@ -286,7 +285,7 @@ def hold_out(
     rewritten = CutSet.from_cuts(
         with_units(cut, table.units(units[cut.id]), units_of_words(cut)) for cut in aligned
     )
-    corrupted, _ = aligner.align(rewritten, UnitDataset(table))
+    corrupted, _ = aligner.align(rewritten, dataset.plain())
 
     def measured(some: CutSet) -> tuple[np.ndarray, UnitSequences, list[Cut]]:
         wrong = system.wrong_units(some)

@@ -67,6 +67,9 @@ from mlvae.train.settings import Decoding
 from mlvae.train.stretches import Answer, Wanted
 from mlvae.train.targets import items_of_spans
 
+#: Largest batch, in frames with padding: memory grows with it, or with one longer recording.
+BATCH_FRAMES = 4000
+
 
 def localize(
     model: MlVae,
@@ -76,7 +79,7 @@ def localize(
     device: torch.device,
     topology: str = "ml",
     boundary_aligner: Aligner | None = None,
-    max_frames: int = 2000,
+    max_frames: int = BATCH_FRAMES,
     passes: Passes | None = None,
     max_cells: int = MAX_CELLS,
     judge: Judge | None = None,
@@ -142,7 +145,7 @@ def localize(
         for cut in found
     ]
     if boundary_aligner is not None:
-        found = refine_boundaries(found, table, boundary_aligner, sounds, passes)
+        found = refine_boundaries(found, dataset, boundary_aligner, sounds, passes)
     found = [
         cut if words[cut.id] is None else _with_words(cut, words[cut.id], answers[cut.id][1])
         for cut in found
@@ -326,7 +329,7 @@ def is_deleted(span: UnitSpan) -> bool:
 
 def refine_boundaries(
     cuts: Sequence[Cut],
-    table: UnitTable,
+    dataset: UnitDataset,
     aligner: Aligner,
     units_of_sounds: Mapping[str, Sequence[int | None] | None] | None = None,
     passes: Passes | None = None,
@@ -343,7 +346,7 @@ def refine_boundaries(
 
     Args:
         cuts: with the tiers ``mlvae`` and ``mlvae_perceived``.
-        table: ids of the units.
+        dataset: gives features and units.
         aligner: a trained one.
         units_of_sounds: of each cut that has the tier ``mlvae_variant``, by its id: which canonical
             unit each sound of that tier is, None for a sound of none, with the units that were left
@@ -359,11 +362,11 @@ def refine_boundaries(
         _with_sounds(cut, sounds[cut.id])
         for cut in cuts
         if any(not sound.deleted for sound in sounds[cut.id])
-        and all(sound.symbol in table for sound in sounds[cut.id])
+        and all(sound.symbol in dataset.table for sound in sounds[cut.id])
     ]
     if not perceived:
         return list(cuts)
-    aligned, _ = aligner.align(CutSet.from_cuts(perceived), UnitDataset(table), passes)
+    aligned, _ = aligner.align(CutSet.from_cuts(perceived), dataset.plain(), passes)
     times = {cut.id: tier(cut, "fa") for cut in aligned}
     return [_moved(cut, sounds[cut.id], times[cut.id]) if cut.id in times else cut for cut in cuts]
 

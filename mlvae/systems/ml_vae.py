@@ -9,13 +9,12 @@ from typing import Literal
 from lhotse import CutSet
 
 from mlvae.bounds import Settings
-from mlvae.data.dataset import UnitDataset
 from mlvae.device import num_parameters, seed_everything
 from mlvae.made import file_digest, remove_made
 from mlvae.nn import MlVae, MlVaeConfig
 from mlvae.plausibility import edge_warnings
 from mlvae.stage import log
-from mlvae.systems.align import Aligner, load_aligner, new_aligner
+from mlvae.systems.align import Aligner, drawn, load_aligner, new_aligner
 from mlvae.systems.base import Setup
 from mlvae.systems.judge import (
     JUDGE,
@@ -213,6 +212,8 @@ def train_boundary_aligner(
         ValueError: in no cut was anything perceived that is long enough.
     """
     config, dataset, device = setup.config, setup.dataset, setup.device
+    chosen = drawn({cut.id: cut.num_frames for cut in cuts}, setup.seed)
+    cuts = CutSet.from_cuts(cut for cut in cuts if cut.id in chosen)
     search = EStep(
         search_compiler(system.model, system.topology, system.decoding),
         cuts,
@@ -238,12 +239,11 @@ def train_boundary_aligner(
             f"no training cut has {states} frames for each unit that was perceived in it: there is "
             "nothing to train the boundary aligner on"
         )
-    plain = UnitDataset(dataset.table)
     aligner = new_aligner(setup, cuts)
     init = None if setup.init is None else setup.init / "boundaries.safetensors"
     if init is not None and not init.is_file():
         init = None
-    training = aligner.train(long_enough, plain, setup.seed, checkpoint, init)
+    training = aligner.train(long_enough, dataset.plain(), setup.seed, checkpoint, init)
     return {
         "aligner": aligner,
         "num_params": training["num_params"],

@@ -267,7 +267,7 @@ def _read(setup: Setup, cuts: CutSet, path: Path) -> TwoPassFa:
     """The recogniser with the weights of a file, and an insertion score of 0."""
     aligner = new_aligner(setup, cuts)
     aligner.load(path)
-    return TwoPassFa(aligner, 0.0, UnitDataset(setup.table))
+    return TwoPassFa(aligner, 0.0, setup.dataset.plain())
 
 
 def pair_units(canonical: Sequence[str], recognised: Sequence[str]) -> list[tuple[int | None, int]]:

@@ -32,6 +32,7 @@ from mlvae.train.losses import (
     masked_mean,
     reconstruction_loss,
 )
+from mlvae.train.packed import PackedSpans
 from mlvae.train.settings import TrainConfig
 from mlvae.train.targets import (
     Batch,
@@ -40,8 +41,6 @@ from mlvae.train.targets import (
     boundary_prior,
     changed_frames,
     log_prior,
-    pack_spans,
-    unpack_spans,
     variant_spans,
 )
 
@@ -181,7 +180,9 @@ class Algorithm(ABC):
         self.dataset = dataset
         self.config = config
         self.device = device
-        self.aligned = {cut.id: variant_spans(cut, "fa", dataset.table) for cut in cuts}
+        self.aligned = PackedSpans()
+        for cut in cuts:
+            self.aligned[cut.id] = variant_spans(cut, "fa", dataset.table)
         self.set_prior(self.aligned)
         self.boundary_prior = boundary_prior(cuts, self.aligned, config.boundary_prior_strength)
         self.passes = Passes(together=True)
@@ -277,8 +278,7 @@ class Alternating(Algorithm):
     def begin(self) -> None:
         """Start from the alignment, and make the search."""
         super().begin()
-        self.targets: dict[str, Sequence[UnitSpan]] = self.aligned
-        self.assigned: dict[str, Sequence[UnitSpan]] = self.aligned
+        self.targets = self.assigned = self.aligned
         self.estep = self.new_search()
         if self.config.boundary_target == "found":
             self.start_from_the_prior()
@@ -305,7 +305,8 @@ class Alternating(Algorithm):
                 scalars["changed_units"] = self.update_pseudo_labels(assignments)
             self.estimate(self.targets if pseudo else assignments.spans)
         scalars["changed_frames"] = changed_frames(self.assigned, assignments.spans)
-        self.assigned = {**self.assigned, **assignments.spans}
+        self.assigned = PackedSpans(self.assigned)
+        self.assigned.update(assignments.spans)
         scalars["path_score/train"] = assignments.score
         scalars["flag_rate/train"] = assignments.flag_rate
         return scalars
@@ -377,7 +378,7 @@ class Alternating(Algorithm):
     def update_pseudo_labels(self, assignments: EStepResult) -> float:
         """Take over what was perceived as targets; return the fraction of units that changed."""
         before = self.targets
-        self.targets = {cut_id: before[cut_id] for cut_id in before}
+        self.targets = PackedSpans(before)
         self.targets.update(assignments.spans)
         changed = total = 0
         for cut_id, spans in assignments.spans.items():
@@ -411,23 +412,26 @@ class Alternating(Algorithm):
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """What the last E-step found; and the targets, where they are not the alignment's."""
-        packed = {"assigned": pack_spans(self.assigned, self._cut_ids())}
+        kept = {"assigned": self.assigned}
         if self.targets is not self.aligned:
-            packed["targets"] = pack_spans(self.targets, self._cut_ids())
-        return packed
+            kept["targets"] = self.targets
+        return {
+            f"{name}.{key}": tensor
+            for name, spans in kept.items()
+            for key, tensor in spans.tensors().items()
+        }
 
     def restore(self, tensors: dict[str, torch.Tensor]) -> None:
         """Take over assignments and targets, and search with the model's confusion table."""
-        if "assigned" in tensors:
-            self.assigned = unpack_spans(tensors["assigned"], self._cut_ids())
-        if "targets" in tensors:
-            self.targets = unpack_spans(tensors["targets"], self._cut_ids())
+        kept: dict[str, dict[str, torch.Tensor]] = {}
+        for key, tensor in tensors.items():
+            name, _, own = key.partition(".")
+            kept.setdefault(name, {})[own] = tensor
+        for name, own in kept.items():
+            setattr(self, name, PackedSpans.from_tensors(own))
         config = self.config
-        if "targets" in tensors or config.estimate_after or config.decoding.competitors:
+        if "targets" in kept or config.estimate_after or config.decoding.competitors:
             self._use_estimates()
-
-    def _cut_ids(self) -> list[str]:
-        return [cut.id for cut in self.cuts]
 
     def _use_estimates(self) -> None:
         """Search with the model's confusion table as it is now."""

@@ -23,7 +23,6 @@ from mlvae.fsa import (
     MAX_CELLS,
     Emissions,
     MlFsaCompiler,
-    UnitSpan,
     best_path,
     plan_batches,
     restrict,
@@ -35,6 +34,7 @@ from mlvae.nn.model import Posteriors
 from mlvae.tiers import has_tier
 from mlvae.train import distributed
 from mlvae.train.loop import Gathered, Passes
+from mlvae.train.packed import PackedSpans
 from mlvae.train.pronunciations import cut_pronunciations, graph_units
 from mlvae.train.settings import Decoding
 from mlvae.train.stretches import (
@@ -64,6 +64,14 @@ SOME_WORDS = 100
 
 #: Frames whose scores are kept for another search of the same cuts, at most.
 KEPT_FRAMES = 20_000
+#: Bytes of graphs that an E-step keeps for the next search, at most; to compile one takes a
+#: twentieth of the time that its search takes.
+GRAPH_BYTES = 500_000_000
+#: Bytes of an arc: four numbers, twelve attributes and a score.
+ARC_BYTES = 68
+#: Graphs of a batch for the topology that is searched, and of the single path where that is
+#: searched first.
+Graphs = tuple[k2.Fsa, "k2.Fsa | None"]
 #: What is decided of the slots of a cut, see :func:`mlvae.fsa.restrict`.
 Decisions = Sequence["bool | None"]
 
@@ -74,14 +82,14 @@ class SearchBatch(NamedTuple):
     Attributes:
         number: which of the sampler's batches they are of.
         cuts: with features.
-        graphs: of the topology that is searched; None of a cut that is searched in stretches.
-        single: graphs of the single path, where that is searched first.
+        whole: whether they are searched whole.
+        graphs: of these cuts; None where they are compiled when they are needed.
     """
 
     number: int
     cuts: CutSet
-    graphs: k2.Fsa | None = None
-    single: k2.Fsa | None = None
+    whole: bool
+    graphs: Graphs | None = None
 
 
 @dataclass
@@ -89,12 +97,12 @@ class EStepResult:
     """Hard assignments of a set of cuts.
 
     Attributes:
-        spans: spans of each cut by id; cuts with fewer frames than units are left out.
+        spans: of each cut by id; cuts with fewer frames than units are left out.
         score: mean log score of the best path a frame.
         flag_rate: fraction of units that are called mispronounced.
     """
 
-    spans: dict[str, list[UnitSpan]]
+    spans: PackedSpans
     score: float
     flag_rate: float
 
@@ -103,14 +111,15 @@ class FoundPaths(Gathered):
     """Best paths that a search has found, by the id of the cut."""
 
     def __init__(self) -> None:
-        super().__init__({})
+        super().__init__(PackedSpans())
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """All that a checkpoint needs."""
+        return self.value.tensors()
 
     def restore(self, tensors: dict[str, torch.Tensor]) -> None:
         """Take over what a checkpoint has."""
-        super().restore(tensors)
-        self.value = {
-            name: [UnitSpan(*span) for span in spans] for name, spans in self.value.items()
-        }
+        self.value = PackedSpans.from_tensors(tensors)
 
 
 def search_compiler(model: MlVae, topology: str, decoding: Decoding | None = None) -> MlFsaCompiler:
@@ -199,7 +208,10 @@ class SeparateCompiler(MlFsaCompiler):
 
 
 class EStep:
-    """Best paths of the same cuts again and again; graphs are built once and kept.
+    """Best paths of the same cuts again and again.
+
+    Graphs are kept from one search to the next as far as :data:`GRAPH_BYTES` allows, and compiled
+    batch by batch beyond it.
 
     Args:
         compiler: of the topology to search.
@@ -235,7 +247,6 @@ class EStep:
         self.other_units = units
         #: Scores by the number of a batch and its first cut; see :meth:`answers`.
         self._kept: dict[tuple[int, str], tuple[Emissions, Posteriors]] = {}
-        self.units = [graph_units(batch, dataset.table, units) for batch in self.cuts]
         self.use(compiler)
 
     def use(self, compiler: MlFsaCompiler) -> None:
@@ -243,8 +254,9 @@ class EStep:
         self.compiler = compiler
         self.batches: list[SearchBatch] = []
         long: list[SearchBatch] = []
-        for number, (cuts, units) in enumerate(zip(self.cuts, self.units)):
-            cuts = list(cuts)
+        kept = 0
+        for number, cuts in enumerate(self.cuts):
+            cuts, units = list(cuts), self._units(cuts)
             # A graph that is far too large is not even built: each slot has two arcs and more.
             small = [
                 2 * _slots_of(own) * (cut.num_frames + 1) <= self.max_cells
@@ -255,10 +267,8 @@ class EStep:
             units = [own for own, fits in zip(units, small) if fits]
             if not cuts:
                 continue
-            graphs, single = compiler.compile(units), None
-            if isinstance(compiler, SeparateCompiler):
-                single = compiler.single.compile(units)
-            num_arcs = arc_row_splits(graphs).diff()
+            graphs = self._compile(units)
+            num_arcs = arc_row_splits(graphs[0]).diff()
             cells = num_arcs * (torch.tensor([cut.num_frames for cut in cuts]) + 1)
             fitting = (cells <= self.max_cells).nonzero().flatten().tolist()
             long += [_alone(number, cut) for i, cut in enumerate(cuts) if i not in set(fitting)]
@@ -266,16 +276,24 @@ class EStep:
             names = [cuts[i].id for i in fitting]
             for part in plan_batches(lengths, num_arcs[fitting], self.max_cells, names):
                 part = [fitting[i] for i in part]
-                index = torch.tensor(part, dtype=torch.int32)
-                self.batches.append(
-                    SearchBatch(
-                        number,
-                        CutSet.from_cuts(cuts[i] for i in part),
-                        k2.index_fsa(graphs, index),
-                        None if single is None else k2.index_fsa(single, index),
-                    )
-                )
+                some, own = CutSet.from_cuts(cuts[i] for i in part), None
+                kept += ARC_BYTES * int(num_arcs[part].sum())
+                if kept <= GRAPH_BYTES:
+                    index = torch.tensor(part, dtype=torch.int32)
+                    own = tuple(one and k2.index_fsa(one, index) for one in graphs)
+                self.batches.append(SearchBatch(number, some, True, own))
         self.batches += long
+
+    def _units(self, cuts: Iterable[Cut]) -> list:
+        """Canonical units of cuts as the compiler takes them."""
+        return graph_units(cuts, self.dataset.table, self.other_units)
+
+    def _compile(self, units: Sequence) -> Graphs:
+        """Graphs of canonical units."""
+        graphs, single = self.compiler.compile(units), None
+        if isinstance(self.compiler, SeparateCompiler):
+            single = self.compiler.single.compile(units)
+        return graphs, single
 
     def run(
         self,
@@ -298,15 +316,20 @@ class EStep:
         batches = self.left(passes or Passes(), found, description)
         for name, answer in self.answers(model, decoding, device, Wanted(), batches):
             found.value[name] = answer.spans
-        paths: list[dict[str, list[UnitSpan]]] = [{} for _ in self.cuts]
+        names: list[list[str]] = [[] for _ in self.cuts]
         for batch in self.batches:
-            paths[batch.number].update((cut.id, found.value[cut.id]) for cut in batch.cuts)
+            names[batch.number] += [cut.id for cut in batch.cuts]
+        paths = [found.value.some(own) for own in names]
         if self.shared:
             paths = distributed.merge_shards(distributed.gather(paths))
-        spans: dict[str, list[UnitSpan]] = {}
+        spans = PackedSpans()
+        for batch in paths:
+            spans.update(batch)
         total, num_frames, num_units, num_flagged = 0.0, 0, 0, 0
-        for name, found in (item for batch in paths for item in batch.items() if item[1]):
-            spans[name] = found
+        for name, found in list(spans.items()):
+            if not found:
+                del spans[name]
+                continue
             total += sum(span.score for span in found)
             num_frames += found[-1].end
             num_units += sum(span.kind == "unit" for span in found)
@@ -354,7 +377,7 @@ class EStep:
         """
         with _evaluating(model):
             for batch in self.batches if batches is None else batches:
-                if batch.graphs is None:
+                if not batch.whole:
                     for cut in batch.cuts:
                         with torch.no_grad():
                             found = self._search_long(
@@ -363,18 +386,20 @@ class EStep:
                         yield cut.id, found or Answer([])
                     continue
                 key = batch.number, batch.cuts[0].id
-                scores = self._kept.pop(key, None) or self._scores(batch, model, decoding, device)
+                graphs, single = batch.graphs or self._compile(self._units(batch.cuts))
+                scores = self._kept.pop(key, None)
+                scores = scores or self._scores(batch.cuts, single, model, decoding, device)
                 emissions, found = scores
                 if keep and self._num_kept() + int(emissions.num_frames.sum()) <= KEPT_FRAMES:
                     self._kept[key] = scores
                 if decided is None:
-                    answers = answers_of(batch.graphs, emissions, wanted)
+                    answers = answers_of(graphs, emissions, wanted)
                 else:
-                    answers = _decided(batch, emissions, wanted, decided)
+                    answers = _decided(graphs, emissions, wanted, decided)
                 if wanted.log_posteriors:
                     lengths = emissions.num_frames.tolist()
-                    for answer, row, length in zip(answers, found.units, lengths):
-                        answer.log_posteriors = row[:length].cpu()
+                    for answer, row, length in zip(answers, found.units.cpu(), lengths):
+                        answer.log_posteriors = row[:length]
                 yield from zip(emissions.names, answers)
 
     def _num_kept(self) -> int:
@@ -386,23 +411,25 @@ class EStep:
         """Graphs and emissions of batches that are searched whole; arguments as in :meth:`run`."""
         with _evaluating(model):
             for batch in self.batches:
-                if batch.graphs is not None:
-                    yield batch.graphs, self._scores(batch, model, decoding, device)[0]
+                if batch.whole:
+                    graphs, single = batch.graphs or self._compile(self._units(batch.cuts))
+                    yield graphs, self._scores(batch.cuts, single, model, decoding, device)[0]
 
     @torch.no_grad()
     def _scores(
         self,
-        batch: SearchBatch,
+        cuts: CutSet,
+        single: k2.Fsa | None,
         model: MlVae,
         decoding: Decoding,
         device: torch.device,
     ) -> tuple[Emissions, Posteriors]:
-        """Scores of a batch that is searched whole, and what they are made of."""
-        data = self.dataset[batch.cuts]
+        """Scores of cuts that are searched whole, and what they are made of."""
+        data = self.dataset[cuts]
         num_frames, names = data["num_frames"], data["cut_ids"]
         features, lengths = data["features"].to(device), num_frames.to(device)
         found = model(features, lengths)
-        emissions = self._emissions(model, decoding, found, num_frames, names, batch.single)
+        emissions = self._emissions(model, decoding, found, num_frames, names, single)
         return emissions, found
 
     def _emissions(
@@ -557,16 +584,16 @@ class EStep:
 
 
 def _decided(
-    batch: SearchBatch, emissions: Emissions, wanted: Wanted, decided: Mapping[str, Decisions]
+    graphs: k2.Fsa, emissions: Emissions, wanted: Wanted, decided: Mapping[str, Decisions]
 ) -> list[Answer]:
     """Answers of a batch that is searched whole, with the best paths under decisions."""
-    free = [[None] * len(unit) for unit, _ in slot_tables(batch.graphs)]
+    free = [[None] * len(unit) for unit, _ in slot_tables(graphs)]
     chosen = [decided.get(name, nothing) for name, nothing in zip(emissions.names, free)]
-    paths = best_path(restrict(batch.graphs, chosen), emissions)
+    paths = best_path(restrict(graphs, chosen), emissions)
     if any(not path and name in decided for name, path in zip(emissions.names, paths)):
         # What was decided cannot be, as of a unit that has no competitors.
-        paths = [one or other for one, other in zip(paths, best_path(batch.graphs, emissions))]
-    answers = answers_of(batch.graphs, emissions, replace(wanted, paths=False))
+        paths = [one or other for one, other in zip(paths, best_path(graphs, emissions))]
+    answers = answers_of(graphs, emissions, replace(wanted, paths=False))
     for answer, path in zip(answers, paths):
         answer.spans = path
     return answers
@@ -574,7 +601,7 @@ def _decided(
 
 def _alone(number: int, cut: Cut) -> SearchBatch:
     """A cut that is searched in stretches."""
-    return SearchBatch(number, CutSet.from_cuts([cut]))
+    return SearchBatch(number, CutSet.from_cuts([cut]), False)
 
 
 def _slots_of(units: Sequence) -> int:

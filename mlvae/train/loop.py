@@ -470,11 +470,12 @@ class Loop(Keeper):
     Raises:
         ValueError: the checkpoint is damaged, or its best model is gone.
 
-    Example:
-        >>> loop = Loop(state, identity, 10, folder / CHECKPOINT, folder)
-        >>> loop.run(lambda iteration: {"loss/valid": train_and_validate(iteration)}, "loss/valid",
-        ...          least=True)
-        >>> loop.best_iteration, loop.history
+    Example::
+
+        loop = Loop(state, identity, 10, folder / CHECKPOINT, folder)
+        loop.run(lambda iteration: {"loss/valid": train_and_validate(iteration)}, "loss/valid",
+                 least=True)
+        loop.best_iteration, loop.history
     """
 
     def __init__(
@@ -630,20 +631,18 @@ def run_identity(
         64 hexadecimal digits.
     """
     fields = ("units", "word_of_unit", "pronunciations")
-    cuts = [
-        [
-            (
+    digest = hashlib.sha256(json.dumps([settings, seed, setup], sort_keys=True).encode("utf-8"))
+    for cut_set in cut_sets:
+        digest.update(b"\n")
+        for cut in cut_set:
+            counts = (
                 cut.id,
                 cut.num_frames,
                 (cut.custom or {}).get("audio_digest"),
                 *(cut.supervisions[0].custom.get(name) for name in fields),
             )
-            for cut in cut_set
-        ]
-        for cut_set in cut_sets
-    ]
-    text = json.dumps([settings, seed, setup, cuts], sort_keys=True)
-    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+            digest.update(json.dumps(counts, sort_keys=True).encode("utf-8"))
+    return digest.hexdigest()
 
 
 def _of_rank(key: str, rank: int) -> str:
@@ -670,9 +669,10 @@ class ScalarWriter:
     Raises:
         WriteError: the file cannot be written.
 
-    Example:
-        >>> with ScalarWriter(Path("exp/tensorboard"), purge_step=1) as scalars:
-        ...     scalars.add_scalar("loss/train", 0.5, step=1)
+    Example::
+
+        with ScalarWriter(Path("exp/tensorboard"), purge_step=1) as scalars:
+            scalars.add_scalar("loss/train", 0.5, step=1)
     """
 
     def __init__(self, folder: Path, purge_step: int) -> None:

@@ -22,7 +22,6 @@ from mlvae.data.dataset import (
 )
 from mlvae.data.units import UnitTable, canonical_units
 from mlvae.fsa import UnitSpan
-from mlvae.fsa.layout import KIND_NAMES
 from mlvae.nn import MlVae
 from mlvae.nn.layers import frame_mask
 from mlvae.tiers import has_tier, tier
@@ -100,29 +99,6 @@ def frame_targets(
     return FrameTargets(unit, column, boundary, mispronounced)
 
 
-def pack_spans(spans: Mapping[str, Sequence[UnitSpan]], cut_ids: Sequence[str]) -> torch.Tensor:
-    """Spans as an int32 table for a checkpoint: a row a span, cuts in the order of ``cut_ids``."""
-    rows = [
-        (index, span.unit, span.start, span.end, KIND_NAMES.index(span.kind), span.perceived)
-        for index, cut_id in enumerate(cut_ids)
-        for span in spans[cut_id]
-    ]
-    return torch.tensor(rows, dtype=torch.int32)
-
-
-def unpack_spans(table: torch.Tensor, cut_ids: Sequence[str]) -> dict[str, list[UnitSpan]]:
-    """What :func:`pack_spans` packed, scores left out."""
-    spans: dict[str, list[UnitSpan]] = {cut_id: [] for cut_id in cut_ids}
-    num_units = dict.fromkeys(cut_ids, 0)
-    for index, unit, start, end, kind_id, perceived in table.tolist():
-        mine, kind = spans[cut_ids[index]], KIND_NAMES[kind_id]
-        wrong = kind == "unit" and perceived != unit
-        place = num_units[cut_ids[index]] if kind == "unit" else -1
-        num_units[cut_ids[index]] += kind == "unit"
-        mine.append(UnitSpan(place, unit, start, end, kind, wrong, perceived, 0.0, place, place))
-    return spans
-
-
 def changed_frames(
     before: Mapping[str, Sequence[UnitSpan]], after: Mapping[str, Sequence[UnitSpan]]
 ) -> float:
@@ -135,25 +111,18 @@ def changed_frames(
     Returns:
         Between 0 and 1; 0 where there are no frames.
     """
-    after = {cut_id: spans for cut_id, spans in after.items() if spans}
-    ends = np.cumsum([spans[-1].end for spans in after.values()], dtype=np.int64)
-    if len(ends) == 0:
-        return 0.0
-    first = dict(zip(after, np.append(0, ends[:-1])))
-    judged = []
-    for assignment in (before, after):
-        rows = [
-            (first[cut_id] + span.start, span.end - span.start, span.position, span.mispronounced)
-            for cut_id in after
-            for span in assignment[cut_id]
-            if span.kind == "unit"
-        ]
-        start, length, position, wrong = np.array(rows, dtype=np.int64).reshape(-1, 4).T
-        place = np.repeat(start - (np.cumsum(length) - length), length) + np.arange(length.sum())
-        frames = np.full(ends[-1], -1)
-        frames[place] = np.repeat(2 * position + wrong, length)
-        judged.append(frames)
-    return float(np.mean(judged[0] != judged[1]))
+    changed = total = 0
+    for cut_id, spans in after.items():
+        if not spans:
+            continue
+        judged = np.full((2, spans[-1].end), -1)
+        for frames, assignment in zip(judged, (before[cut_id], spans)):
+            for span in assignment:
+                if span.kind == "unit":
+                    frames[span.start : span.end] = 2 * span.position + span.mispronounced
+        changed += int((judged[0] != judged[1]).sum())
+        total += judged.shape[1]
+    return changed / max(total, 1)
 
 
 def spans_of_tier(cut: Cut, name: str, unit_ids: Sequence[int]) -> list[UnitSpan]:
@@ -229,9 +198,8 @@ def items_of_spans(
 
 def feature_std(cuts: CutSet, dataset: UnitDataset) -> torch.Tensor:
     """Standard deviation of each feature dimension, float32 (F,); cut means are zero already."""
-    features = [dataset.features(cut) for cut in cuts]
-    power = sum(frames.double().pow(2).sum(0) for frames in features)
-    return (power / sum(len(frames) for frames in features)).sqrt().float()
+    power = sum(dataset.features(cut).double().pow(2).sum(0) for cut in cuts)
+    return (power / sum(cut.num_frames for cut in cuts)).sqrt().float()
 
 
 def log_prior(

@@ -25,6 +25,7 @@ from mlvae.acoustic.models import (
     _OneByOne,
     read_model,
 )
+from tests.onnx_export import export_onnx
 from tests.systems.sounds import tiny_model, tone_cut
 from tests.train.tiny import CPU
 
@@ -230,24 +231,10 @@ class OfFeatures(torch.nn.Module):
         return found, torch.div(x_lens - 7, 4, rounding_mode="floor") + 1
 
 
-def export(path: Path, network, *inputs, **options) -> Path:
-    torch.onnx.export(
-        network,
-        inputs,
-        str(path),
-        input_names=["x", "x_lens"][: len(inputs)],
-        output_names=["log_probs", "log_probs_len"][: len(inputs)],
-        dynamic_axes={"x": {0: "N", 1: "T"}, "log_probs": {0: "N", 1: "T4"}},
-        opset_version=14,
-        **options,
-    )
-    return path
-
-
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("onnx") / "model.onnx"
-    return export(path, OfFeatures(), torch.randn(1, 50, 80), torch.tensor([50]))
+    return export_onnx(path, OfFeatures(), torch.randn(1, 50, 80), torch.tensor([50]))
 
 
 def test_onnx_from_features(exported):
@@ -270,7 +257,7 @@ def test_onnx_from_samples(tmp_path):
             return self.conv(x[:, None]).transpose(1, 2)  # logits, and no lengths
 
     network = OfSamples()
-    path = export(tmp_path / "model.onnx", network, torch.randn(1, 4000))
+    path = export_onnx(tmp_path / "model.onnx", network, torch.randn(1, 4000))
     model = Onnx(path, SYMBOLS, sampling_rate=8000)
     assert model.frame_shift == 0.01
     with torch.no_grad():
@@ -291,10 +278,10 @@ def test_files_that_are_no_onnx_model(exported, tmp_path):
     onnx.save(model, str(broken), save_as_external_data=True, location="beside", size_threshold=0)
     with pytest.raises(ValueError, match="the weights .* lie in another file"):
         Onnx(broken, SYMBOLS)
-    export(broken, torch.nn.Identity(), torch.randn(1, 2, 100_000))
+    export_onnx(broken, torch.nn.Identity(), torch.randn(1, 2, 100_000))
     with pytest.raises(ValueError, match="wants features of 100000 bins, at most 512"):
         Onnx(broken, SYMBOLS)
-    export(broken, torch.nn.Flatten(2), torch.randn(1, 2, 3, 4))
+    export_onnx(broken, torch.nn.Flatten(2), torch.randn(1, 2, 3, 4))
     with pytest.raises(ValueError, match=r"samples \(N, S\) or features .* are wanted"):
         Onnx(broken, SYMBOLS)
 

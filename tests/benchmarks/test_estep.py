@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import json
 import math
+import os
+import subprocess
 import sys
 from dataclasses import replace
 
@@ -13,6 +15,7 @@ import torch
 
 from benchmarks import estep, inputs
 from benchmarks.baselines import batched_dp, compiled_dp, loop_dp
+from tests.shell_project import ROOT
 
 TINY = "--num-utterances 5 --num-frames 24 --num-units 6 --alphabet 7 --repeats 3 --loop-repeats 2"
 
@@ -135,3 +138,56 @@ def test_the_baselines_agree_at_the_edges(shape):
     answers = {"k2": estep.paths_of(estep.k2_e_step(given)), "loop": loop_dp(given)}
     answers |= {"batched": batched_dp(given), "compiled": compiled_dp()(given)}
     assert inputs.disagreements(given, answers, "k2") == ([], 0)
+
+
+def test_the_table_has_the_cpu_and_the_gpu(tmp_path, capsys):
+    pytest.importorskip("numba")
+    _, report = run(tmp_path)
+    report["settings"]["device"] = "cuda"
+    report["seconds"]["compiled"], report["seconds"]["k2"] = [0.25], [0.5]
+    report["device_megabytes"]["k2"] = 12.5
+    (tmp_path / "cuda.json").write_text(json.dumps(report))
+    capsys.readouterr()
+    assert estep.main(["--table", f"{tmp_path}/cuda.json", f"{tmp_path}/estep.json"]) == 0
+    rows = capsys.readouterr().out.splitlines()[2:]
+    assert rows[0].split()[-5:] == ["cuda", "5", "2", "2", "12.5"]
+    assert ["cuda" in row for row in rows] == [True] * 2 + [False] * 4
+
+
+def gpu(tmp_path, python, *options) -> subprocess.CompletedProcess:
+    """benchmarks/gpu.sh with an interpreter."""
+    command = ["bash", ROOT / "benchmarks" / "gpu.sh", "--out-dir", tmp_path / "out", *options]
+    environment = {**os.environ, "PYTHON": str(python)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("broken", ["", "pytest", "256"])
+def test_the_script_for_a_gpu_goes_on_after_a_failure_and_tells_of_it(broken, tmp_path):
+    python = tmp_path / "python"
+    python.write_text('#!/bin/bash\necho "$*"; [[ -z $BROKEN || " $* " != *" $BROKEN "* ]]\n')
+    python.chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BROKEN", broken)
+        done = gpu(tmp_path, python, "--repeats", "7")
+    assert done.returncode == bool(broken), done.stderr
+    folder = tmp_path / "out"
+    expected = ["-m pytest -q --device cuda tests/fsa tests/train"]
+    names = [(place, size) for size in (32, 256) for place in ("cuda", "cpu")]
+    for place, size in names:
+        options = f"--device {place} --num-utterances {size} --repeats 7 --loop-repeats 1"
+        json_file = f"{folder}/estep-{place}-{size}.json"
+        expected.append(f"benchmarks/estep.py {options} --json {json_file}")
+    files = " ".join(f"{folder}/estep-{place}-{size}.json" for place, size in names)
+    expected.append(f"benchmarks/estep.py --table {files}")
+    check, *calls = [line for line in done.stdout.splitlines() if line]
+    assert (check, calls[:-1]) == ("- cuda", expected)
+    assert calls[-1] == ("gpu.sh: " + ("something failed, see above" if broken else "all passed"))
+    assert (folder / "log").read_text() == done.stdout.partition("\n")[2]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_it_is_said_in_a_line(tmp_path):
+    done = gpu(tmp_path, sys.executable)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("gpu.sh: torch finds no CUDA device")
+    assert done.stderr.count("\n") == 1 and not (tmp_path / "out").exists()

@@ -7,7 +7,14 @@ import pytest
 import torch
 from lhotse import CutSet, MonoCut
 
-from mlvae.data.dataset import UnitDataset, append_deltas, load_cuts, make_sampler, usable_cuts
+from mlvae.data.dataset import (
+    FeatureCache,
+    UnitDataset,
+    append_deltas,
+    load_cuts,
+    make_sampler,
+    usable_cuts,
+)
 from mlvae.data.units import UnitTable
 from mlvae.stage import StageReport
 
@@ -23,9 +30,9 @@ def table(featured_corpus):
 
 
 @pytest.mark.parametrize("deltas", [False, True])
-@pytest.mark.parametrize("cache", [False, True])
-def test_a_cut_is_the_same_alone_and_in_a_batch(cuts, table, deltas, cache):
-    dataset = UnitDataset(table, deltas=deltas, cache=cache)
+@pytest.mark.parametrize("cache_mb", [0, 0.06, 100])
+def test_a_cut_is_the_same_alone_and_in_a_batch(cuts, table, deltas, cache_mb):
+    dataset = UnitDataset(table, deltas=deltas, cache_mb=cache_mb)
     some = cuts.subset(first=5)
     batch = dataset[some]
     size = 120 if deltas else 40
@@ -54,12 +61,43 @@ def test_the_cache_reads_a_cut_once(cuts, table, monkeypatch):
     read = []
     load = MonoCut.load_features
     monkeypatch.setattr(MonoCut, "load_features", lambda cut: read.append(cut.id) or load(cut))
-    for cache, expected in ((True, 3), (False, 6)):
+    for cache_mb, expected in ((1, 3), (0, 6)):
         read.clear()
-        dataset = UnitDataset(table, cache=cache)
+        dataset = UnitDataset(table, cache_mb=cache_mb)
         for _ in range(2):
             dataset[cuts.subset(first=3)]
         assert len(read) == expected
+
+
+def test_the_cache_keeps_what_was_asked_for_last_within_its_bound():
+    made = []
+
+    def ask(name, frames=10):
+        return cache.get(("plain", name), lambda: made.append(name) or torch.ones(frames, 40))
+
+    cache = FeatureCache(2 * 1600)
+    for name in "abaca":  # b is the oldest when c comes
+        ask(name)
+    assert made == ["a", "b", "c"]
+    ask("long", 30)  # alone larger than the bound: it drives nothing out
+    assert (len(cache), cache.num_bytes) == (2, 3200)
+    ask("b")
+    assert made[3:] == ["long", "b"]
+    cache.clear()
+    assert (len(cache), cache.num_bytes) == (0, 0)
+
+
+def test_features_with_and_without_deltas_share_the_bound(cuts, table):
+    dataset = UnitDataset(table, deltas=True)
+    plain = dataset.plain()
+    assert plain.plain() is plain
+    some = cuts.subset(first=3)
+    wide, narrow = dataset[some]["features"], plain[some]["features"]
+    assert torch.equal(wide[..., :40], narrow)
+    frames = sum(cut.num_frames for cut in some)
+    assert dataset.cache.num_bytes == 4 * (120 + 40) * frames
+    dataset.forget()
+    assert len(plain.cache) == 0
 
 
 def test_deltas_of_a_ramp_are_its_slope():

@@ -72,7 +72,7 @@ def test_bad_cuts_are_skipped_with_reason_and_counts_add_up(corpus, capsys):
     assert {line["id"] for line in lines} == set(reasons)
     for line in lines:
         assert reasons[line["id"]] in line["reason"], line
-        assert line["place"] in paths
+        assert line["source"] in paths
     left = load_cuts(corpus / "fbank" / "cuts_train.jsonl.gz")
     assert [cut.id for cut in left] == [cut.id for cut in cuts if cut.id not in reasons]
 

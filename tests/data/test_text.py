@@ -79,9 +79,12 @@ def test_signs_are_named_with_code_point_and_place():
 
 
 def test_unknown_words_are_listed_once(tmp_path):
-    line = list_unknown_words(["b", "a", "b"], tmp_path, "not in the lexicon", "add them")
+    line = list_unknown_words(["b", "a", "b"], tmp_path, False, "texts", "recordings")
     path = tmp_path / "unknown_words.txt"
-    assert line == f"2 words are not in the lexicon: a, b (also in {path}); add them"
+    assert line == (
+        f"2 words are not in the lexicon: a, b (also in {path}); give their pronunciations with "
+        "--lexicon FILE, or leave their recordings out with --unknown-words skip"
+    )
     assert path.read_text() == "a\nb\n"
 
 

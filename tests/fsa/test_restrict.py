@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from mlvae.fsa import MlFsaCompiler, best_path, restrict
+from mlvae.fsa import MlFsaCompiler, best_path, restrict, search
 from mlvae.fsa.search import prepared
 from tests.fsa.cases import random_case
 
@@ -82,3 +82,22 @@ def test_what_cannot_be_reached_is_not_searched(topology, device):
     _, bare, _ = prepared(graphs, emissions)
     single = MlFsaCompiler(topology="single", **options).compile(units)
     assert (bare.num_arcs, bare.shape[1]) == (single.num_arcs, single.shape[1])
+
+
+def test_a_long_dead_end_is_left_in_one_walk(monkeypatch):
+    """Where the first unit can be neither right nor wrong, each arc behind it is looked at once."""
+    graphs = MlFsaCompiler(num_units=3, topology="ml").compile([[0, 1, 2] * 40])
+    graphs.scores = graphs.scores.masked_fill(graphs.unit_pos == 0, -torch.inf)
+    looked_at, ragged = [], search.ragged
+
+    def watched(counts):
+        looked_at.append(int(counts.sum()))
+        return ragged(counts)
+
+    monkeypatch.setattr(search, "ragged", watched)
+    arcs, graph_arc = search.without_dead_ends(graphs.arcs)
+    assert (arcs.shape().tot_size(1), len(graph_arc)) == (2, 0)  # the start and the final state
+    assert sum(looked_at) == graphs.num_arcs - 2  # those that leave the start were impossible
+    scores = torch.zeros(1, 150, 3).log_softmax(-1)
+    emissions = MlFsaCompiler(num_units=3, topology="ml").emissions(scores, [150])
+    assert best_path(graphs, emissions) == [[]]

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections import Counter
 
 import pytest
 
 from mlvae.corpora.l2arctic import prepare as l2arctic
+from mlvae.data.text import list_unknown_words
 from mlvae.made import InTheWayError, Record, remove_made
 from mlvae.stage import atomic_path, stage_folder
 from tests.data.conftest import corpus, digit_clips, digits, load_script  # noqa: F401
@@ -33,13 +33,12 @@ def test_a_unit_table_that_was_changed(corpus, capsys):  # noqa: F811
 
 def test_unknown_words_that_became_a_lexicon(tmp_path):
     Record.begin(tmp_path)
-    words = Counter(["zebu", "yak"])
-    made_with = l2arctic.CorpusOptions(title="x")
-    assert "(also in " in l2arctic._unknown_words(words, tmp_path, made_with)
+    said = ["zebu", "yak"], tmp_path, False, "transcripts", "utterances"
+    assert "(also in " in list_unknown_words(*said)
     path = tmp_path / "unknown_words.txt"
     path.write_text("yak y ae k\nzebu z iy b uw\n")
-    assert "also in" not in l2arctic._unknown_words(words, tmp_path, made_with)
-    l2arctic._write(tmp_path, l2arctic._Corpus(), made_with, {})
+    assert "also in" not in list_unknown_words(*said)
+    l2arctic._write(tmp_path, l2arctic._Corpus(), l2arctic.CorpusOptions(title="x"), {})
     assert path.read_text() == "yak y ae k\nzebu z iy b uw\n"
 
 

@@ -22,7 +22,7 @@ def test_capital_letters_in_fsdd(tmp_path):
     report = StageReport("0 prepare", tmp_path)
     pair = prepare_fsdd(folder, report)
     assert len(pair["recordings"]) == report.num_done == 20
-    assert [record["place"] for record in report.skipped] == [str(folder / "1_ann_0.WAV")]
+    assert [record["source"] for record in report.skipped] == [str(folder / "1_ann_0.WAV")]
     assert pair["recordings"]["0_ann_0"].sources[0].source == str(folder / "0_ann_0.WAV")
 
 

@@ -22,7 +22,7 @@ def refused(corpus, change) -> str:
     counts, skipped = stage_1(corpus)
     assert counts == {"train": 1, "valid": 2, "test": 2}
     (record,) = skipped.values()
-    assert record["place"] == f"{path}, line 1"
+    assert record["source"] == f"{path}, line 1"
     return record["reason"]
 
 

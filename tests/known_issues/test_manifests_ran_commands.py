@@ -109,7 +109,7 @@ def test_nothing_but_files_is_read_wherever_it_is_named(corpus, tmp_path, hide):
     counts, skipped = stage_1(corpus)
     assert not (tmp_path / "ran").exists()
     assert (counts["train"], list(skipped)) == (1, ["train0"])
-    assert skipped["train0"]["place"] == f"{path}, line 1"
+    assert skipped["train0"]["source"] == f"{path}, line 1"
     assert "file" in skipped["train0"]["reason"]
 
 

@@ -9,29 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from mlvae.corpora.digits import espeak
-from mlvae.corpora.digits.voice import VoiceWork
-from mlvae.corpora.simulate import build
+from mlvae.corpora import espeak
+from mlvae.corpora.digits.espeak import _run
+from mlvae.corpora.simulate.build import _speak
 
 
 class Started(Exception):
     """What would have been started."""
 
 
-@pytest.mark.parametrize(
-    ("module", "function", "start"),
-    [
-        (build, "Popen", build._start),
-        (espeak, "run", lambda: espeak._run(VoiceWork("en-us", 0, "nowhere", []))),
-    ],
-)
-def test_they_are_given_the_folder_of_the_package(monkeypatch, module, function, start):
+@pytest.mark.parametrize("start", [_run, _speak])
+def test_they_are_given_the_folder_of_the_package(monkeypatch, start):
     def note(command, **options):
         raise Started(command, options["env"])
 
-    monkeypatch.setattr(module.subprocess, function, note)
+    monkeypatch.setattr(espeak.subprocess, "run", note)
     with pytest.raises(Started) as started:
-        start()
+        start({})
     command, env = started.value.args
     first = Path(env["PYTHONPATH"].split(os.pathsep)[0])
     assert (first / (command[2].replace(".", "/") + ".py")).is_file()

@@ -89,7 +89,7 @@ def test_stage_1_skips_them_by_name(tmp_path):
     half(tmp_path / "wav" / "train0.wav", 11025, noise("train0.wav", SAMPLES * 11025 // RATE))
     counts, skipped = stage_1(corpus)
     assert counts == {"train": 1, "valid": 2, "test": 2}
-    assert skipped["train0"]["place"] == str(tmp_path / "wav" / "train0.wav")
+    assert skipped["train0"]["source"] == str(tmp_path / "wav" / "train0.wav")
 
 
 @pytest.mark.parametrize("rate", [RATE, 11025, 16000, 44100, 48000])

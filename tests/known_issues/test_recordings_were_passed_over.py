@@ -17,7 +17,7 @@ from mlvae.corpora.digits.fsdd import prepare_fsdd
 from mlvae.corpora.l2arctic.files import list_corpus
 from mlvae.corpora.own import Options, prepare_own
 from mlvae.data.dataset import load_cuts
-from mlvae.data.recordings import find_pairs
+from mlvae.data.recordings import find_recordings
 from mlvae.stage import StageReport
 from tests.corpora.digits.test_clips import write_audiomnist
 from tests.corpora.l2arctic.tree import write_tidy, write_utterance
@@ -72,9 +72,9 @@ def test_links_are_followed_once_and_accents_are_one_sign(tmp_path):
     (folder / unicodedata.normalize("NFC", "dä.txt")).write_text("one")
     (folder / "ann").symlink_to(elsewhere)
     (elsewhere / "loop").symlink_to(folder)
-    report = StageReport("0 prepare", tmp_path)
-    assert [pair.id for pair in find_pairs(folder, report.skip)] == ["ann-x", "dä"]
-    assert report.skipped == []
+    found = find_recordings(folder)
+    assert [utterance.id for utterance in found.items()] == ["ann-x", "dä"]
+    assert found.skipped == []
 
 
 def test_a_name_or_text_in_another_encoding_is_named(tmp_path, capfd):
@@ -106,9 +106,9 @@ def test_a_folder_that_cannot_be_read_is_named(tmp_path, monkeypatch):
         return iterdir(path)
 
     monkeypatch.setattr(Path, "iterdir", guarded)
-    report = StageReport("0 prepare", tmp_path)
-    assert [pair.id for pair in find_pairs(tmp_path, report.skip)] == ["open-x"]
-    assert [record["place"] for record in report.skipped] == [str(closed)]
+    found = find_recordings(tmp_path)
+    assert [utterance.id for utterance in found.items()] == ["open-x"]
+    assert [place for _, _, place in found.skipped] == [str(closed)]
 
 
 def test_digits_in_subfolders_and_as_flac(tmp_path):

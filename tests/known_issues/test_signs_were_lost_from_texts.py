@@ -90,7 +90,7 @@ def test_l2arctic_names_them_with_phones_and_with_tokens(tree, tmp_path, capsys,
     sign, number = skipped["aba-arctic_a0100"], skipped["aba-arctic_a0101"]
     assert "'&' (U+0026 AMPERSAND) in '&', the text's word 3" in sign["reason"]
     assert why in number["reason"]
-    assert sign["place"].endswith("transcript/arctic_a0100.txt")
+    assert sign["source"].endswith("transcript/arctic_a0100.txt")
     cuts = {cut.id: cut for cut in load_cuts(tmp_path / "manifests" / "cuts_train.jsonl.gz")}
     words = cuts["aba-arctic_a0102"].supervisions[0].custom["words"]
     assert words == ["she", "had", "an", "dog"]

@@ -112,7 +112,7 @@ def test_annotation_of_another_sentence_is_skipped_by_name(tmp_path):
         record = json.loads(line)
         assert record["id"] == "aba-arctic_a0100"
         assert re.search("of other words than the text: [0-9]+ of [0-9]+", record["reason"])
-        assert record["place"].endswith("annotation/arctic_a0100.TextGrid")
+        assert record["source"].endswith("annotation/arctic_a0100.TextGrid")
         cuts = load_cuts(data / "manifests" / "cuts_train.jsonl.gz")
         assert {cut.id[-4:] for cut in cuts} == {"0001", "0002", "0101", "0102"}
 

@@ -20,7 +20,7 @@ def test_the_second_cut_is_skipped_and_both_recordings_are_named(tmp_path, split
     counts, skipped = stage_1(corpus)
     assert counts == {"train": 2, "valid": 2, "test": 2}
     record = skipped["train0"]
-    assert record["place"].endswith(f"cuts_{split}.jsonl.gz, line 3")
+    assert record["source"].endswith(f"cuts_{split}.jsonl.gz, line 3")
     for named in (f"{tmp_path}/ann/train0.wav", f"{tmp_path}/bob/train0.wav", "line 1"):
         assert named in record["reason"]
     first = load_cuts(corpus / "fbank" / "cuts_train.jsonl.gz")[0]

@@ -67,7 +67,7 @@ def test_a_folder_of_l2arctic(tmp_path, forbid, name):
     report = StageReport("0 prepare", tmp_path)
     utterances = list_corpus(root, report).utterances
     assert {files.speaker for files in utterances} == {"ABA", "HJK", "NJS"} - {name}
-    assert [(record["id"], record["place"]) for record in report.skipped] == [
+    assert [(record["id"], record["source"]) for record in report.skipped] == [
         (name, str(root / name))
     ]
 

@@ -11,6 +11,8 @@ import soundfile
 import torch
 import torch.nn.functional as F
 
+from tests.onnx_export import export_onnx
+
 #: Symbols of its outputs; the digits are called otherwise than in the recipe.
 BLANK = "<blk>"
 SYMBOLS = [BLANK, *(f"D{digit}" for digit in range(10)), "|"]
@@ -124,15 +126,8 @@ class _LogProbs(torch.nn.Module):
 def write_onnx(folder: Path, model) -> Path:
     """``model.onnx`` and ``tokens.txt``, as icefall exports them, but from samples."""
     folder.mkdir(parents=True, exist_ok=True)
-    torch.onnx.export(
-        _LogProbs(model),
-        (torch.randn(1, RATE), torch.tensor([RATE])),
-        str(folder / "model.onnx"),
-        input_names=["x", "x_lens"],
-        output_names=["log_probs", "log_probs_len"],
-        dynamic_axes={"x": {0: "N", 1: "S"}, "log_probs": {0: "N", 1: "T"}},
-        opset_version=14,
-    )
+    inputs = torch.randn(1, RATE), torch.tensor([RATE])
+    export_onnx(folder / "model.onnx", _LogProbs(model), *inputs)
     lines = [f"{symbol} {number}\n" for number, symbol in enumerate(SYMBOLS)]
     (folder / "tokens.txt").write_text("".join(lines) + "#0 12\n")
     return folder / "model.onnx"

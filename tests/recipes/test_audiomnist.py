@@ -255,7 +255,8 @@ def test_the_same_options_into_a_new_folder_give_the_same_features(finished, tmp
 def test_the_shell_into_a_new_folder_gives_the_same_figures(finished, tmp_path):
     """run.sh itself, in a copy that has this configuration; each stage is a process of its own.
 
-    With one system alone, which finds what it found beside the other.
+    With one system alone, which finds what it found beside the other, and without keeping any
+    features in memory.
     """
     project = tmp_path / "project"
     for name in ("local", "recipes"):
@@ -264,7 +265,7 @@ def test_the_shell_into_a_new_folder_gives_the_same_figures(finished, tmp_path):
     (project / "recipes" / "audiomnist" / "conf" / "tiny.yaml").write_text(TINY)
     options = ["--corpus", finished.data.name, "--data-dir", str(finished.data.parent)]
     options += ["--config", "tiny", "--device", "cpu", "--stage", "3"]
-    options += ["--systems", "ml-vae-sub"]
+    options += ["--systems", "ml-vae-sub", "--cache-mb", "0"]
     environment = {"PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         ["bash", str(project / "run.sh"), *options],
@@ -290,8 +291,8 @@ def test_the_shell_into_a_new_folder_gives_the_same_figures(finished, tmp_path):
         assert row == theirs["systems"][name]
         assert f"\n{name}" in table
     assert not (exp / "ml-vae").exists()
-    for name in ("model", "boundaries"):
-        path = f"ml-vae-sub/{name}.safetensors"
+    names = ("model.safetensors", "boundaries.safetensors", "cuts_test.jsonl.gz")
+    for path in ("fa/cuts_test.jsonl.gz", *(f"ml-vae-sub/{name}" for name in names)):
         assert (exp / path).read_bytes() == (finished.exp / path).read_bytes()
     assert not (project / ".venv").exists()
     for number, name in ((3, "align"), (4, "train"), (5, "localize"), (6, "score")):

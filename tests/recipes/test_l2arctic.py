@@ -82,9 +82,9 @@ def test_everything_is_read_or_skipped_with_file_and_reason(untidy, capsys):
     for stem, (_, reason) in SKIPPED.items():
         record = skipped[f"aba-{stem}"]
         assert reason in record["reason"]
-        assert stem in record["place"]
+        assert stem in record["source"]
     for name in STRAYS:
-        assert skipped[f"ABA/{name}"]["place"] == str(root / "ABA" / name)
+        assert skipped[f"ABA/{name}"]["source"] == str(root / "ABA" / name)
     num_done = len(READ) + 2 * 2
     total = num_done + len(skipped)
     assert f"{total} in = {num_done} done + {len(skipped)} skipped" in out

@@ -571,7 +571,7 @@ def test_nothing_is_kept_of_what_was_answered(models, cuts):
     first = model.localize(cuts[:2]).answers
     other = cuts[2].with_id(cuts[0].id)  # an id may come again
     assert model.localize([other]).answers[0].units != first[0].units
-    assert model.system.dataset._cache == {}
+    assert len(model.system.dataset.cache) == 0
 
 
 def test_manifests_with_wrong_lines(cuts, run, tmp_path):

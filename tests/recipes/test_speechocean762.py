@@ -172,7 +172,7 @@ def test_what_is_malformed_in_labels_is_named_and_the_rest_goes_on(tmp_path, cap
     skipped = skipped_of(data)
     for _, name, reason in bad:
         assert reason in skipped[name]["reason"]
-        assert "labels.jsonl" in skipped[name]["place"]
+        assert "labels.jsonl" in skipped[name]["source"]
     assert "no such file" in skipped["00120"]["reason"]
     assert "not readable as audio" in skipped["00121"]["reason"]
     assert "a second utterance of this id" in skipped[json.loads(good[0])["id"]]["reason"]

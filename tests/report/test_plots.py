@@ -20,6 +20,7 @@ from mlvae.report.plots import (
     group_scalars,
     write_learning_curves,
 )
+from mlvae.score.calibration import ReliabilityCurve
 
 
 @pytest.fixture
@@ -269,15 +270,17 @@ def test_forced_alignment_has_scores_only_and_others_may_have_nothing(tmp_path, 
 
 def make_panel(name="ours"):
     rng = np.random.default_rng(0)
-    fraction = np.array([0.0, 0.5, 1.0])
     return Panel(
         title=f"{name}\ncalibration error 0.020",
         probabilities=rng.random(300),
-        mean=np.array([0.1, 0.5, 0.9]),
-        fraction=fraction,
-        # An end may lie on the wrong side of the fraction by rounding.
-        low=np.array([1e-17, 0.4, 0.8]),
-        high=np.array([0.2, 0.6, 1.0 - 1e-16]),
+        curve=ReliabilityCurve(
+            probability=np.array([0.1, 0.5, 0.9]),
+            fraction=np.array([0.0, 0.5, 1.0]),
+            # An end may lie on the wrong side of the fraction by rounding.
+            low=np.array([1e-17, 0.4, 0.8]),
+            high=np.array([0.2, 0.6, 1.0 - 1e-16]),
+            num_units=np.array([100, 100, 100]),
+        ),
     )
 
 

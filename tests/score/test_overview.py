@@ -76,7 +76,7 @@ def test_what_can_be_said_without_a_reference(unscored, capsys):
     assert content["systems"]["ML-VAE"]["replaced_f1"] is None
     ours = content["systems"]["ML-VAE-sub"]
     assert (ours["replaced_f1"], ours["log_loss"], ours["rate"]) == (0.5, 0.35, 0.15)
-    # 0 was heard as 4 in t2, and 5 as 2 in t3.
+    # 0 was perceived as 4 in t2, and 5 as 2 in t3.
     assert ours["units"]["0"]["num_flagged"] == ours["units"]["5"]["num_flagged"] == 1
     assert (ours["units"]["0"]["num_units"], ours["units"]["5"]["num_units"]) == (1, 3)
     assert list(ours["units"])[:2] == ["0", "5"]
@@ -95,8 +95,8 @@ def test_more_than_a_third_flagged_is_warned_of(unscored):
     path = exp / "ml-vae" / "cuts_test.jsonl.gz"
     cuts = [cut for cut in CutSet.from_file(path) if cut.id == "t1"]  # 1 of 5
     for cut in cuts:
-        heard = cut.supervisions[0].alignment["mlvae_perceived"]
-        heard[:2] = [item._replace(symbol="*") for item in heard[:2]]
+        perceived = cut.supervisions[0].alignment["mlvae_perceived"]
+        perceived[:2] = [item._replace(symbol="*") for item in perceived[:2]]
     CutSet.from_cuts(cuts).to_file(path)
     assert write_overview(data, exp, SYSTEMS) == 0
     warnings = json.loads((exp / "overview.json").read_text())["warnings"]

@@ -1,57 +1,82 @@
-"""Average precision and the area under the ROC curve, against thresholds and pairs one by one."""
+"""Average precision, the area under the ROC curve and best F1, against brute force."""
 
+from __future__ import annotations
+
+import doctest
 import math
 
 import numpy as np
 import pytest
 
-from mlvae.score.ranking import area_under_curve, average_precision
+from mlvae.score import ranking
+from mlvae.score.ranking import (
+    RANKING_METRICS,
+    area_under_curve,
+    average_precision,
+    ranking_metrics,
+)
 
 
-def by_thresholds(score, positive, weight):
-    """Average precision by going through every threshold."""
-    found = total = 0.0
-    for threshold in sorted(set(score), reverse=True):
-        flagged = score >= threshold
-        right = (weight * flagged * positive).sum()
-        if flagged @ weight:
-            total += (right - found) * right / (flagged @ weight)
-        found = right
-    return total / found
+def brute_force(probability, positive):
+    """The metrics by their definitions."""
+    precision_of, steps, best = {}, 0.0, (-1.0, 0.0)
+    recall_before = 0.0
+    for threshold in sorted(set(probability), reverse=True):
+        flags = probability >= threshold
+        hits = (flags & positive).sum()
+        precision_of[threshold] = hits / flags.sum()
+        recall = hits / positive.sum()
+        steps += (recall - recall_before) * precision_of[threshold]
+        recall_before = recall
+        f1 = 2 * hits / (flags.sum() + positive.sum())
+        if f1 > best[0] + 1e-12:
+            best = (f1, flags.mean())
+    pairs = [
+        1.0 if a > b else 0.5 if a == b else 0.0
+        for a in probability[positive]
+        for b in probability[~positive]
+    ]
+    return np.array([steps, np.mean(pairs), *best])
 
 
-def by_pairs(score, positive, weight):
-    """Area under the ROC curve by going through every pair of a positive and another item."""
-    won = pairs = 0.0
-    for i in np.flatnonzero(positive):
-        for j in np.flatnonzero(~positive):
-            pairs += weight[i] * weight[j]
-            won += weight[i] * weight[j] * ((score[i] > score[j]) + 0.5 * (score[i] == score[j]))
-    return won / pairs
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("values", [3, 11, 10_000])
+def test_metrics_are_those_of_brute_force(seed, values):
+    rng = np.random.default_rng(seed)
+    probability = rng.integers(0, values, 60) / values
+    positives = [rng.random(60) < rate for rate in (0.2, 0.5)]
+    clusters = rng.integers(0, 5, 60)
+    found = ranking_metrics(probability, positives, clusters, np.ones((1, 5)))
+    for index, positive in enumerate(positives):
+        expected = brute_force(probability, positive)
+        np.testing.assert_allclose(found[:, index, 0], expected)
+        single = [f(probability, positive) for f in (average_precision, area_under_curve)]
+        np.testing.assert_allclose(single, expected[:2])
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("levels", [3, 1000])  # many equal scores, few
-def test_against_brute_force(seed, levels):
-    generator = np.random.default_rng(seed)
-    positive = generator.random(40) < 0.3
-    score = generator.integers(levels, size=40) / levels + 0.3 * (levels > 3) * positive
-    counts = generator.integers(0, 4, size=40).astype(float)
-    for weight in (None, counts):
-        given = np.ones(40) if weight is None else weight
-        expected = by_thresholds(score, positive, given), by_pairs(score, positive, given)
-        assert average_precision(score, positive, weight) == pytest.approx(expected[0], abs=1e-12)
-        assert area_under_curve(score, positive, weight) == pytest.approx(expected[1], abs=1e-12)
-    # A weight is how often an item is there, as a bootstrap draws it.
-    drawn = np.repeat(np.arange(40), counts.astype(int))
-    for metric in (average_precision, area_under_curve):
-        assert metric(score, positive, counts) == pytest.approx(
-            metric(score[drawn], positive[drawn]), abs=1e-12
-        )
-        shuffled = generator.permutation(40)
-        assert metric(score[shuffled], positive[shuffled]) == pytest.approx(
-            metric(score, positive), abs=1e-12
-        )
+def test_a_weight_is_that_many_copies_of_the_cluster(monkeypatch):
+    rng = np.random.default_rng(7)
+    probability = rng.integers(0, 8, 40) / 8
+    positive = rng.random(40) < 0.3
+    clusters = np.arange(40) % 4
+    weights = rng.integers(0, 4, (9, 4)).astype(float)
+    weights[0] = [2, 0, 1, 0]
+    monkeypatch.setattr(ranking, "BATCH_WEIGHTS", 100)  # several batches
+    found = ranking_metrics(probability, [positive], clusters, weights)
+    for row, weight in enumerate(weights):
+        copies = np.repeat(np.arange(40), weight[clusters].astype(int))
+        expected = brute_force(probability[copies], positive[copies])
+        np.testing.assert_allclose(found[:, 0, row], expected)
+
+
+def test_without_positive_units_nothing_is_defined():
+    probability, clusters = np.array([0.1, 0.7]), np.array([0, 1])
+    positive = np.array([True, False])
+    found = ranking_metrics(probability, [positive], clusters, np.array([[0.0, 1.0], [1.0, 0.0]]))
+    assert np.isnan(found[:, 0, 0]).all()
+    auc = RANKING_METRICS.index("auc")
+    assert np.isnan(found[auc, 0, 1])
+    assert not np.isnan(np.delete(found[:, 0, 1], auc)).any()
 
 
 def test_perfect_worst_and_nothing_said():
@@ -65,17 +90,24 @@ def test_perfect_worst_and_nothing_said():
 
 def test_nothing_to_tell_apart():
     score = np.array([0.2, 0.5])
-    for positive, weight in (([0, 0], None), ([1, 0], [0.0, 1.0])):
-        assert math.isnan(average_precision(score, np.array(positive), weight))
-        assert math.isnan(area_under_curve(score, np.array(positive), weight))
     assert average_precision(score, np.array([1, 1])) == 1.0
-    assert math.isnan(area_under_curve(score, np.array([1, 1])))
-    assert math.isnan(average_precision(np.zeros(0), np.zeros(0, bool)))
-    assert math.isnan(area_under_curve(np.zeros(0), np.zeros(0, bool)))
+    for metric, positive in (
+        (average_precision, [0, 0]),
+        (average_precision, []),
+        (area_under_curve, [0, 0]),
+        (area_under_curve, [1, 1]),
+        (area_under_curve, []),
+    ):
+        assert math.isnan(metric(score[: len(positive)], np.array(positive)))
 
 
 def test_bad_input():
-    with pytest.raises(ValueError, match=r"scores \(2,\), positives \(3,\) and weights \(2,\)"):
+    with pytest.raises(ValueError, match=r"scores \(2,\) and positives \(3,\) must be of one"):
         average_precision(np.zeros(2), np.zeros(3, bool))
     with pytest.raises(ValueError, match="a score is NaN"):
         area_under_curve(np.array([0.1, np.nan]), np.array([True, False]))
+
+
+def test_the_example_is_right():
+    assert doctest.testmod(ranking).attempted > 0
+    assert doctest.testmod(ranking).failed == 0

@@ -88,7 +88,7 @@ def test_bad_lines_are_skipped_by_name(answers, tmp_path, capsys):
     assert report(answers, tmp_path / "out") == 0
     assert "9 in = 2 done + 7 skipped" in capsys.readouterr().out
     skipped = [json.loads(x) for x in (tmp_path / "out" / "skipped.jsonl").read_text().splitlines()]
-    assert {(one["id"], one["place"].rsplit(", ", 1)[1]) for one in skipped} == {
+    assert {(one["id"], one["source"].rsplit(", ", 1)[1]) for one in skipped} == {
         ("good", "line 3"),
         ("bare", "line 4"),
         ("3", "line 5"),
@@ -212,7 +212,7 @@ def test_stage_6_makes_none_where_it_shall_not(all_folders):
     assert not (exp / "report").exists()
     assert report(exp / "ml-vae-sub", exp.parent / "one", data_dir=data) == 0
     assert data_of(exp.parent / "one" / "index.html")["systems"] == ["ml-vae-sub"]
-    assert [one.name for one in find_sources(exp)] == ["ml-vae", "ml-vae-sub", "gop-sub"]
+    assert list(find_sources(exp)) == ["ml-vae", "ml-vae-sub", "gop-sub"]
 
 
 def test_scores_of_experts_are_shown(answers, tmp_path):

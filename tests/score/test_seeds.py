@@ -7,7 +7,7 @@ from lhotse.supervision import AlignmentItem
 from scipy.stats import t as student_t
 
 from benchmarks import seeds
-from mlvae.score.intervals import compare_over_seeds
+from benchmarks.seeds import compare_over_seeds
 from mlvae.score.metrics import Outcomes
 from tests.score.experiments import SYSTEMS_FILE
 from tests.score.test_intervals import paired_difference

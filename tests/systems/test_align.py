@@ -9,7 +9,8 @@ import torch
 from lhotse import CutSet
 
 from mlvae.nn import NarrowAcousticModelConfig
-from mlvae.systems.align import AlignConfig, Aligner, _flat_start, _with_margins
+from mlvae.systems import align
+from mlvae.systems.align import AlignConfig, Aligner, _flat_start, _with_margins, drawn
 from mlvae.tiers import has_tier, tier, with_tiers
 from mlvae.train.targets import items_of_spans
 from tests.train.tiny import (
@@ -237,3 +238,14 @@ def test_silence_at_the_ends_is_in_no_unit():
     # Within a frame, where the silences have four to eight.
     assert np.median(first_errors) < 0.015
     assert np.median(last_errors) < 0.015
+
+
+def test_of_many_hours_some_are_drawn(monkeypatch, capsys):
+    sizes = {f"x{number}": 10 + number for number in range(20)}
+    assert drawn(sizes, 0) == set(sizes)
+    monkeypatch.setattr(align, "TRAIN_FRAMES", 100)
+    some = drawn(sizes, 0)
+    assert 100 <= sum(map(sizes.get, some)) < 100 + max(sizes.values())
+    assert some == drawn(dict(reversed(sizes.items())), 0) != drawn(sizes, 1)
+    assert "is trained on" in capsys.readouterr().out
+    assert len(drawn({"long": 1000, "longer": 2000}, 0)) == 1

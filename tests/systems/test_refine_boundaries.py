@@ -72,7 +72,7 @@ def starts(cut, name: str) -> list[float]:
 
 def test_edges_move_to_the_sounds_and_nothing_else_changes(edges):
     cuts = found_cuts()
-    refined = refine_boundaries(cuts, TABLE, edges)
+    refined = refine_boundaries(cuts, dataset(), edges)
     assert [cut.id for cut in refined] == [cut.id for cut in cuts]
     errors_before, errors_after, num_substituted = [], [], 0
     for cut, other in zip(cuts, refined):
@@ -104,7 +104,7 @@ def test_they_are_those_of_the_aligner_for_what_was_perceived(edges):
     cuts = found_cuts()
     perceived = [with_units(cut, [i.symbol for i in tier(cut, "mlvae_perceived")]) for cut in cuts]
     expected, _ = edges.align(CutSet.from_cuts(perceived), dataset())
-    for cut, aligned in zip(refine_boundaries(cuts, TABLE, edges), expected):
+    for cut, aligned in zip(refine_boundaries(cuts, dataset(), edges), expected):
         assert [(i.start, i.duration) for i in tier(cut, "mlvae")] == [
             (i.start, i.duration) for i in tier(aligned, "fa")
         ]
@@ -137,7 +137,7 @@ def test_cuts_with_nothing_to_align_stay_as_they_are(edges):
     short = make_cut("short", np.zeros((3, NUM_FEATURES)), ["a", "b"])
     items = [AlignmentItem("a", 0.0, 0.01, 0.1), AlignmentItem("b", 0.01, 0.02, 0.2)]
     cuts[4] = with_tiers(short, dict.fromkeys(TIERS, items))
-    refined = refine_boundaries(cuts, TABLE, edges)
+    refined = refine_boundaries(cuts, dataset(), edges)
     assert [cut.id for cut in refined] == [cut.id for cut in cuts]
     for number, (cut, other) in enumerate(zip(cuts, refined)):
         same = all(tier(cut, name) == tier(other, name) for name in TIERS)
@@ -153,7 +153,7 @@ def test_what_was_deleted_is_where_the_text_would_have_it(edges):
         units[1] = tier(cut, "mlvae")[1].symbol
         as_text.append(with_units(cut, units))
     expected, _ = edges.align(CutSet.from_cuts(as_text), dataset())
-    for cut, other, aligned in zip(cuts, refine_boundaries(cuts, TABLE, edges), expected):
+    for cut, other, aligned in zip(cuts, refine_boundaries(cuts, dataset(), edges), expected):
         times = [(item.start, item.duration) for item in tier(aligned, "fa")]
         for name in TIERS:
             assert [(item.start, item.duration) for item in tier(other, name)] == times
@@ -195,7 +195,7 @@ def units_of_sounds(cuts):
 def test_other_pronunciations_move_with_their_units(edges):
     cuts = [spoken_in_another_way(cut) for cut in found_cuts() if len(tier(cut, "mlvae")) > 2]
     assert len(cuts) > 5
-    for cut, other in zip(cuts, refine_boundaries(cuts, TABLE, edges, units_of_sounds(cuts))):
+    for cut, other in zip(cuts, refine_boundaries(cuts, dataset(), edges, units_of_sounds(cuts))):
         units, sounds = tier(other, "mlvae"), tier(other, "mlvae_variant")
         # A sound of no unit, what was left out, and then units that were spoken.
         first, deleted, *spoken = units
@@ -224,23 +224,23 @@ def test_sounds_go_with_units_by_their_place_and_not_by_their_times(edges):
         for cut in cuts
     ]
     places = units_of_sounds(cuts)
-    expected = refine_boundaries(cuts, TABLE, edges, places)
-    for cut, other in zip(expected, refine_boundaries(shifted, TABLE, edges, places)):
+    expected = refine_boundaries(cuts, dataset(), edges, places)
+    for cut, other in zip(expected, refine_boundaries(shifted, dataset(), edges, places)):
         assert tier(cut, "mlvae") == tier(other, "mlvae")
 
 
 def test_sounds_that_do_not_fit_their_units_are_named(edges):
     cut = spoken_in_another_way(next(c for c in found_cuts() if len(tier(c, "mlvae")) > 2))
     with pytest.raises(ValueError, match=f"{cut.id}: .* sounds in mlvae_variant"):
-        refine_boundaries([cut], TABLE, edges, {cut.id: [0, 1]})
+        refine_boundaries([cut], dataset(), edges, {cut.id: [0, 1]})
 
 
 @pytest.mark.filterwarnings("ignore:.*too few frames.*")
 def test_nothing_at_all_to_align(edges):
     unknown = [with_perceived(cut, {0: UNKNOWN}) for cut in found_cuts(3)]
-    assert refine_boundaries(unknown, TABLE, edges) == unknown
+    assert refine_boundaries(unknown, dataset(), edges) == unknown
     short = make_cut("short", np.zeros((1, NUM_FEATURES)), ["a"])
     short = with_tiers(short, dict.fromkeys(TIERS, [AlignmentItem("a", 0.0, 0.01, 0.1)]))
-    (other,) = refine_boundaries([short], TABLE, edges)
+    (other,) = refine_boundaries([short], dataset(), edges)
     assert tier(other, "mlvae") == tier(short, "mlvae")
-    assert refine_boundaries([], TABLE, edges) == []
+    assert refine_boundaries([], dataset(), edges) == []

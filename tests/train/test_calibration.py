@@ -18,7 +18,7 @@ from mlvae.tiers import with_tiers
 from mlvae.train import CalibrationConfig, Decoding, EStep
 from mlvae.train.selection import RATES, choose_scale, replacement_loss
 from tests.train.test_estep import BOUNDARY, CORRECTNESS, NUM_UNITS, GivenFeatures, stand_in
-from tests.train.tiny import CPU, TABLE, make_cut
+from tests.train.tiny import DEVICE, TABLE, make_cut
 
 TOPOLOGIES = ("ml", "substitution")
 LOG_PRIOR = torch.tensor([0.1, 0.2, 0.3, 0.4]).log()
@@ -98,7 +98,7 @@ def choose(cuts, topology="substitution", seed=0, decoding=None, networks=None, 
         topology,
         decoding or Decoding(),
         config,
-        CPU,
+        DEVICE,
         seed,
     )
 

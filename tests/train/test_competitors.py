@@ -14,7 +14,7 @@ from mlvae.train import Decoding
 from mlvae.train.confusion import acoustic_confusions, estimate_confusions
 from mlvae.train.estep import likeliest, search_compiler
 from tests.train.test_estep import NUM_UNITS, GivenFeatures, random_cuts, stand_in
-from tests.train.tiny import CPU, TABLE, spoken_cuts, unit_spans
+from tests.train.tiny import DEVICE, TABLE, spoken_cuts, unit_spans
 from tests.train.trainers import CONFIG, assert_same_files, figures, make_trainer
 
 FEW = Decoding(acoustic_scale=0.3, competitors=2, deletions=True)
@@ -73,7 +73,7 @@ def test_competitors_are_what_the_estimator_takes_units_for():
         for span in spans[cut.id]:
             expected[span.unit] += probs[span.start : span.end].sum(0)
     expected.fill_diagonal_(0.0)
-    found = acoustic_confusions(model, cuts, GivenFeatures(TABLE), spans, CPU, max_frames=40)
+    found = acoustic_confusions(model, cuts, GivenFeatures(TABLE), spans, DEVICE, max_frames=40)
     torch.testing.assert_close(found.exp(), expected / expected.sum(1, keepdim=True))
     assert isinstance(model.estimator, nn.Module)
 
@@ -133,4 +133,4 @@ def test_numbers_out_of_range_are_refused(settings):
 
 def test_no_cut_gives_no_ranking():
     with pytest.raises(ValueError, match="no cut"):
-        acoustic_confusions(stand_in(), CutSet.from_cuts([]), GivenFeatures(TABLE), {}, CPU)
+        acoustic_confusions(stand_in(), CutSet.from_cuts([]), GivenFeatures(TABLE), {}, DEVICE)

@@ -16,10 +16,14 @@ from lhotse import CutSet
 from torch import nn
 
 from mlvae.data.dataset import UnitDataset
+from mlvae.data.units import canonical_units
 from mlvae.fsa import MlFsaCompiler
 from mlvae.nn import MlVae
 from mlvae.train import Decoding, EStep
-from tests.train.tiny import CPU, TABLE, make_cut, tiny_model_config
+from mlvae.train import estep as estep_module
+from mlvae.train.estep import search_compiler
+from mlvae.train.stretches import Wanted
+from tests.train.tiny import DEVICE, TABLE, make_cut, tiny_model_config
 
 NUM_UNITS = len(TABLE)
 BOUNDARY, CORRECTNESS = NUM_UNITS, NUM_UNITS + 1
@@ -54,13 +58,13 @@ def stand_in(log_prior: torch.Tensor | None = None, generator: bool = True) -> M
         ]
     uniform = torch.full((NUM_UNITS,), -math.log(NUM_UNITS))
     model.log_prior.copy_(uniform if log_prior is None else log_prior)
-    return model
+    return model.to(DEVICE)
 
 
 def run(cuts, model, decoding=None, max_frames=1000, units=None, silence=False):
     compiler = MlFsaCompiler(NUM_UNITS, topology="ml", silence=silence)
     estep = EStep(compiler, CutSet.from_cuts(cuts), GivenFeatures(TABLE), max_frames, units)
-    return estep.run(model, decoding or Decoding(), CPU)
+    return estep.run(model, decoding or Decoding(), DEVICE)
 
 
 def features_of(num_frames: int, units=None, starts=(), wrong=(), sure: float = 3.0) -> np.ndarray:
@@ -196,6 +200,24 @@ def test_batches_do_not_matter_for_the_networks_of_training():
         flags = [span.mispronounced for span in spans]
         assert flags == [span.mispronounced for span in alone.spans[name]]
     assert together.score == pytest.approx(alone.score, abs=1e-5)
+
+
+@pytest.mark.parametrize("topology", ["substitution", "separate"])
+def test_graphs_that_are_compiled_when_they_are_needed_give_the_same(topology, monkeypatch):
+    model, cuts = stand_in(), CutSet.from_cuts(random_cuts())
+    decided = {cut.id: [True] + [None] * (len(canonical_units(cut)) - 1) for cut in cuts}
+    wanted, found, kept = Wanted(posteriors=True), [], []
+    for most in (500_000_000, 8_000, 0):
+        monkeypatch.setattr(estep_module, "GRAPH_BYTES", most)
+        compiler = search_compiler(model, topology)
+        search = EStep(compiler, cuts, GivenFeatures(TABLE), 60, max_cells=5000)
+        kept.append(sum(batch.graphs is not None for batch in search.batches))
+        free = search.answers(model, Decoding(), DEVICE, wanted)
+        found.append([(name, a.spans, a.posteriors.mispronounced.tolist()) for name, a in free])
+        bound = search.answers(model, Decoding(), DEVICE, Wanted(), decided=decided)
+        found[-1] += [(name, answer.spans) for name, answer in bound]
+    assert kept[0] > kept[1] > kept[2] == 0
+    assert found[0] == found[1] == found[2]
 
 
 @pytest.mark.filterwarnings("ignore:.*too few frames.*")

@@ -69,7 +69,7 @@ def test_the_path_score_of_the_validation_part_may_choose(cuts, tmp_path, monkey
     score, asked = values(-3.0, -2.0, -2.5, -2.0), []
 
     def run(model, decoding, device, **_):
-        asked.append(trainer.valid_searches["valid"].units)
+        asked.append(trainer.valid_searches["valid"].other_units)
         return EStepResult({}, score(), 0.0)
 
     monkeypatch.setattr(trainer.valid_searches["valid"], "run", run)
@@ -78,7 +78,7 @@ def test_the_path_score_of_the_validation_part_may_choose(cuts, tmp_path, monkey
     assert read_metadata(tmp_path / "model.safetensors")["iteration"] == 2
     assert [row["path_score/valid"] for row in training["history"]] == [-3.0, -2.0, -2.5, -2.0]
     assert "path" in training["criterion"]
-    assert asked[0] != trainer.valid_estep.units  # those of the text, not corrupted
+    assert asked[0] is None and trainer.valid_estep.other_units  # the text, not corrupted
 
 
 @pytest.mark.parametrize(

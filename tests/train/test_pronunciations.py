@@ -21,7 +21,7 @@ from mlvae.train.pronunciations import (
 )
 from mlvae.train.targets import variant_spans
 from tests.train.test_estep import BOUNDARY, CORRECTNESS, NUM_UNITS, GivenFeatures, stand_in
-from tests.train.tiny import CPU, TABLE, make_cut
+from tests.train.tiny import DEVICE, TABLE, make_cut
 
 FRAMES = 5  # a unit
 
@@ -110,7 +110,7 @@ def test_another_pronunciation_is_as_right_as_the_first(topology):
     def located(said: str, alternatives: dict[int, list[str]]):
         cut = cut_of(said, "abc", ["ab", "c"], alternatives)
         (found,), short = localize(
-            stand_in(), CutSet.from_cuts([cut]), GivenFeatures(TABLE), Decoding(), CPU, topology
+            stand_in(), CutSet.from_cuts([cut]), GivenFeatures(TABLE), Decoding(), DEVICE, topology
         )
         assert not short
         assert [item.symbol for item in tier(found, "mlvae")] == ["a", "b", "c"]
@@ -150,7 +150,7 @@ def test_training_learns_what_the_alignment_found_to_be_spoken():
         CutSet.from_cuts([cut_of("adbc", "abc", ["ab", "c"], {0: ["adb"]})]),
         GivenFeatures(TABLE),
         Decoding(),
-        CPU,
+        DEVICE,
     )
     cut = with_tiers(
         found, {"fa": tier(found, "mlvae"), "fa_variant": tier(found, "mlvae_variant")}

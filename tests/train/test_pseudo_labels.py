@@ -133,7 +133,7 @@ def test_nothing_is_pseudo_labelled_before_its_time(
         iteration <= first for iteration in (1, 2, 3, 4)
     ]
     assert all(is_plain for name, is_plain in plain if name == "boundary")
-    assert ("tensor.targets" in load_file(tmp_path / "checkpoint.safetensors")) is (first < 99)
+    assert ("tensor.targets.rows" in load_file(tmp_path / "checkpoint.safetensors")) is (first < 99)
 
 
 def test_both_searches_use_the_new_table(cuts, tmp_path, monkeypatch):

@@ -23,7 +23,7 @@ from tests.train.test_estep import (
     features_of,
     stand_in,
 )
-from tests.train.tiny import CPU, TABLE, make_cut
+from tests.train.tiny import DEVICE, TABLE, make_cut
 
 UNITS = [0, 2, 1]
 
@@ -70,10 +70,10 @@ def test_against_the_equations_of_the_appendix(seed, scale):
     )
     expected_edges, flags, rates = by_hand(features, prior, scale)
     decoding = Decoding(acoustic_scale=scale)
-    spans = estep.run(model, decoding, CPU).spans["x"]
+    spans = estep.run(model, decoding, DEVICE).spans["x"]
     assert edges(spans) == expected_edges
     assert [span.mispronounced for span in spans] == flags
-    ((name, answer),) = estep.answers(model, decoding, CPU, Wanted(posteriors=True))
+    ((name, answer),) = estep.answers(model, decoding, DEVICE, Wanted(posteriors=True))
     assert edges(answer.spans) == expected_edges
     assert answer.posteriors.mispronounced.tolist() == pytest.approx(rates, rel=1e-3, abs=1e-4)
 
@@ -87,7 +87,7 @@ def test_the_cases_tell_the_two_systems_apart():
             EStep(
                 search_compiler(model, topology), CutSet.from_cuts([cut]), GivenFeatures(TABLE), 99
             )
-            .run(model, Decoding(), CPU)
+            .run(model, Decoding(), DEVICE)
             .spans["x"]
             for topology in ("separate", "ml")
         ]
@@ -105,7 +105,7 @@ def test_a_batch_gives_what_each_cut_gives_alone_and_short_cuts_are_omitted():
 
     def run(some):
         estep = EStep(search_compiler(model, "separate"), CutSet.from_cuts(some), data, 1000)
-        return estep.run(model, Decoding(), CPU).spans
+        return estep.run(model, Decoding(), DEVICE).spans
 
     together = run([*cuts, short])
     assert together.keys() == {cut.id for cut in cuts}
@@ -123,7 +123,7 @@ def test_it_is_localised_through_the_same_tiers():
         CutSet.from_cuts([cut]),
         GivenFeatures(TABLE),
         Decoding(),
-        CPU,
+        DEVICE,
         topology="separate",
     )
     assert short == []

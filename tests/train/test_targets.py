@@ -8,14 +8,13 @@ from hypothesis import strategies as st
 
 from mlvae.fsa import UnitSpan
 from mlvae.tiers import tier, with_tiers
+from mlvae.train.packed import PackedSpans
 from mlvae.train.targets import (
     IGNORE,
     changed_frames,
     frame_targets,
     items_of_spans,
-    pack_spans,
     spans_of_tier,
-    unpack_spans,
 )
 from tests.train.tiny import TABLE, make_cut, unit_spans
 
@@ -184,14 +183,15 @@ def best_paths(draw):
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.dictionaries(st.text("ab", max_size=3), best_paths(), max_size=4), st.randoms())
-def test_packed_spans_come_back_without_their_scores(spans, random):
-    cut_ids = list(spans)
-    random.shuffle(cut_ids)
-    table = pack_spans(spans, cut_ids)
-    assert table.dtype == torch.int32
-    expected = {name: [s._replace(score=0.0) for s in found] for name, found in spans.items()}
-    assert unpack_spans(table, cut_ids) == expected
+@given(st.dictionaries(st.text("ab", max_size=3), best_paths(), max_size=4))
+def test_packed_spans_come_back_as_they_were(spans):
+    packed = PackedSpans(spans)
+    for found in (packed, PackedSpans(packed), PackedSpans.from_tensors(packed.tensors())):
+        assert list(found.items()) == list(spans.items())
+        for name, own in spans.items():
+            for span, other in zip(own, found[name]):
+                assert list(map(type, span)) == list(map(type, other))
+    assert dict(packed.some(list(spans)[1:])) == dict(list(spans.items())[1:])
 
 
 def test_a_frame_changes_with_its_unit_or_with_what_is_said_of_it():

@@ -19,7 +19,7 @@ from mlvae.train.estep import EStep, EStepResult
 from mlvae.train.loop import read_metadata
 from mlvae.train.targets import TrainingBatches, changed_frames, frame_targets
 from tests.train.tiny import (
-    CPU,
+    DEVICE,
     NUM_FEATURES,
     TABLE,
     aligned,
@@ -127,7 +127,7 @@ def test_pseudo_labels_are_those_of_the_alignment_and_pi_that_of_the_search(
     """B-hat of the search teaches nobody: the boundary detector learns from the alignment."""
     trainer = make_trainer(cuts, tmp_path)
     algorithm = trainer.algorithm
-    found = algorithm.estep.run(trainer.model, Decoding(), CPU).spans
+    found = algorithm.estep.run(trainer.model, Decoding(), DEVICE).spans
     given = {}
 
     def noting(name):
@@ -264,7 +264,7 @@ def test_the_criterion_looks_at_corrupted_units_of_the_validation_part(cuts, tmp
     assert trainer.replaced.keys() == {cut.id for cut in cuts[1]}
     marks = [mark for row in trainer.replaced.values() for mark in row]
     assert 0.2 < sum(marks) / len(marks) < 0.8
-    result = trainer.valid_estep.run(trainer.model, Decoding(), CPU)
+    result = trainer.valid_estep.run(trainer.model, Decoding(), DEVICE)
     for cut in cuts[1]:
         written = TABLE.ids(cut.supervisions[0].custom["units"], cut.id)
         searched = [span.unit for span in result.spans[cut.id]]
@@ -296,7 +296,7 @@ def test_training_finds_what_was_said_otherwise(tmp_path):
     assert last["loss/reconstruction"] < first["loss/reconstruction"]
     assert last["corrupted_f1"] > first["corrupted_f1"]
     estep = EStep(MlFsaCompiler(len(TABLE)), valid, dataset(), 1000)
-    spans = estep.run(trainer.model, Decoding(), CPU).spans
+    spans = estep.run(trainer.model, Decoding(), DEVICE).spans
     pairs = [
         (span.mispronounced, mark)
         for name, marks in wrong.items()

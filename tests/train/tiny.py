@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -119,3 +120,5 @@ def dataset() -> UnitDataset:
 
 
 CPU = torch.device("cpu")
+#: Where tests search and train; see tests/conftest.py.
+DEVICE = torch.device(os.environ.get("MLVAE_TEST_DEVICE", "cpu"))

@@ -10,7 +10,7 @@ from mlvae.nn import MlVae
 from mlvae.train import TrainConfig, Trainer, loop
 from mlvae.train.loop import Passes
 from tests.train.tiny import (
-    CPU,
+    DEVICE,
     NUM_FEATURES,
     TABLE,
     dataset,
@@ -30,7 +30,7 @@ def make_trainer(
     states = config.states_per_unit
     sizes = tiny_model_config()
     model = MlVae(NUM_FEATURES, len(TABLE), silence, sizes, states, config.generator)
-    return Trainer(model, train, valid, dataset(), TABLE, config, folder, CPU, seed, setup, init)
+    return Trainer(model, train, valid, dataset(), TABLE, config, folder, DEVICE, seed, setup, init)
 
 
 def assert_same_files(first, second) -> None:

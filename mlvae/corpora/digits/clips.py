@@ -7,7 +7,9 @@ function then says which clips may be used where.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+import os
+import tarfile
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional, Union
@@ -15,8 +17,15 @@ from typing import Optional, Union
 import numpy as np
 from lhotse import Recording, RecordingSet, SupervisionSegment, SupervisionSet
 
-from mlvae.data.audio import AudioError, file_recording, files_below, is_recording, read_audio
-from mlvae.stage import StageReport, progress
+from mlvae.data.audio import (
+    AudioError,
+    check_not_silent,
+    file_recording,
+    files_below,
+    is_recording,
+    read_audio,
+)
+from mlvae.stage import StageReport, progress, stage_folder
 
 _WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 DIGIT_WORDS = {str(digit): word for digit, word in enumerate(_WORDS)}
@@ -39,11 +48,7 @@ class SourceClip:
 
 
 def parse_clip_id(clip_id: str) -> tuple[str, str, int]:
-    """Digit, speaker and index of ``3_george_7``.
-
-    Raises:
-        ValueError: if the name is not ``<digit>_<speaker>_<index>``.
-    """
+    """Digit, speaker and index of ``3_george_7``; ValueError where it is named otherwise."""
     parts = clip_id.split("_")
     well_formed = len(parts) == 3 and parts[0] in DIGIT_WORDS and parts[1] and parts[2].isdecimal()
     if not well_formed:
@@ -52,11 +57,10 @@ def parse_clip_id(clip_id: str) -> tuple[str, str, int]:
 
 
 def check_clip(path: Path) -> tuple[int, int]:
-    """Number of samples and sampling rate in Hz of a clip that can be used.
+    """Number of samples and sampling rate in Hz of a clip.
 
     Raises:
-        AudioError: if it cannot be read whole, is shorter than `MIN_SECONDS`, or is digital
-            silence.
+        AudioError: if it cannot be read whole, is shorter than `MIN_SECONDS`, or is silence.
     """
     samples, sampling_rate = read_audio(path)
     if len(samples) < MIN_SECONDS * sampling_rate:
@@ -66,9 +70,31 @@ def check_clip(path: Path) -> tuple[int, int]:
         )
     if not np.any(samples):
         raise AudioError("nothing but zeros")
-    if samples.min() == samples.max():
-        raise AudioError(f"digital silence: all samples are {samples[0]:g}")
+    check_not_silent(samples)
     return len(samples), sampling_rate
+
+
+def download_once(target_dir: Path, name: str, url: str, unpack: Callable[[Path], Path]) -> Path:
+    """The folder of a corpus in a folder, downloaded unless it is there already.
+
+    ``unpack`` gives the folder that it has made of the address in an empty one.
+
+    Raises:
+        ValueError: if somebody else downloads it, or something else is in the way.
+        OSError: if the download fails, or what came cannot be unpacked.
+    """
+    corpus_dir = Path(target_dir) / name
+    if corpus_dir.is_dir():
+        return corpus_dir
+    folder = stage_folder("0 prepare", target_dir, [corpus_dir])
+    with folder as record, record.scratch(target_dir) as scratch:
+        try:
+            # From the start: GitHub sends archives whole, one continued would be broken.
+            unpacked = unpack(scratch)
+        except (OSError, EOFError, tarfile.TarError) as error:
+            raise OSError(f"download of {url} failed: {error}") from error
+        os.replace(unpacked, corpus_dir)
+    return corpus_dir
 
 
 def recordings_below(folder: Path, report: StageReport) -> list[Path]:
@@ -89,13 +115,8 @@ def usable_clips(
 ) -> dict[str, tuple[Path, int, int]]:
     """Check every file, and report those that cannot be used.
 
-    Args:
-        paths: recordings; they are visited in the order of their clip ids.
-        corpus: name shown beside the progress bar.
-        report: each file is counted there, as done or as skipped with its reason.
-
     Returns:
-        By clip id: absolute path, number of samples, sampling rate in Hz.
+        By clip id, in this order: absolute path, number of samples, sampling rate in Hz.
     """
     usable: dict[str, tuple[Path, int, int]] = {}
     # ``.wav`` goes before ``.WAV``.
@@ -113,24 +134,22 @@ def usable_clips(
     return usable
 
 
-def digit_manifests(usable: dict[str, tuple[Path, int, int]]) -> Pair:
-    """The pair that recipes of lhotse give, for the clips that `usable_clips` gave."""
+def digit_manifests(
+    usable: dict[str, tuple[Path, int, int]], about: Mapping[str, dict] | None = None
+) -> Pair:
+    """The pair that recipes of lhotse give, for the clips that `usable_clips` gave.
+
+    ``about`` is what is known of each speaker.
+    """
     recordings, supervisions = [], []
     for clip_id, (path, num_samples, sampling_rate) in usable.items():
         digit, speaker, _ = parse_clip_id(clip_id)
         recording = file_recording(clip_id, path, num_samples, sampling_rate)
+        said = {"text": DIGIT_WORDS[digit], "language": "English", "speaker": speaker}
+        if about is not None:
+            said["custom"] = about[speaker]
         recordings.append(recording)
-        supervisions.append(
-            SupervisionSegment(
-                id=clip_id,
-                recording_id=clip_id,
-                start=0.0,
-                duration=recording.duration,
-                text=DIGIT_WORDS[digit],
-                language="English",
-                speaker=speaker,
-            )
-        )
+        supervisions.append(SupervisionSegment(clip_id, clip_id, 0.0, recording.duration, **said))
     return {
         "recordings": RecordingSet.from_recordings(recordings),
         "supervisions": SupervisionSet.from_segments(supervisions),
@@ -138,11 +157,7 @@ def digit_manifests(usable: dict[str, tuple[Path, int, int]]) -> Pair:
 
 
 def check_split_name(name: str) -> None:
-    """Whether `split_function` knows the name; that the speaker exists is not checked.
-
-    Raises:
-        ValueError: if there is no such split.
-    """
+    """ValueError where `split_function` has no such split; the speaker need not exist."""
     kind, _, speaker = name.partition(":")
     if name != "recordings" and not (kind == "speaker" and speaker):
         raise ValueError(
@@ -153,13 +168,10 @@ def check_split_name(name: str) -> None:
 def split_function(name: str, speakers: Collection[str], num_recordings: int) -> SplitFunction:
     """The splits that every digit corpus has.
 
-    Args:
-        name: ``recordings``: of each speaker's recordings of each digit, the first fifth is test,
-            the second fifth valid, the rest train (for 50: 0-9, 10-19, 20-49).
-            ``speaker:<name>``: everything of that speaker is test; of the others, the second
-            fifth is valid and the rest train.
-        speakers: those that the corpus has.
-        num_recordings: recordings of each digit by each speaker.
+    * ``recordings``: of each speaker's ``num_recordings`` of each digit, the first fifth is test,
+      the second fifth valid, the rest train (for 50: 0-9, 10-19, 20-49).
+    * ``speaker:<name>``: everything of that speaker is test; of the others, the second fifth is
+      valid and the rest train.
 
     Raises:
         ValueError: if there is no such split or no such speaker.
@@ -172,14 +184,11 @@ def split_function(name: str, speakers: Collection[str], num_recordings: int) ->
         )
     held_out = name.partition(":")[2]
     if held_out not in speakers:
-        raise ValueError(f"no speaker {held_out!r} to hold out; there are: {_listed(speakers)}")
+        listed = " ".join(sorted(speakers))
+        raise ValueError(f"no speaker {held_out!r} to hold out; there are: {listed}")
     return lambda speaker, index: (
         "test" if speaker == held_out else "valid" if fifth <= index < 2 * fifth else "train"
     )
-
-
-def _listed(names: Iterable[str]) -> str:
-    return " ".join(sorted(names))
 
 
 def source_clips(recordings: RecordingSet, split_of: SplitFunction) -> list[SourceClip]:

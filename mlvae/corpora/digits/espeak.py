@@ -11,14 +11,14 @@ import importlib.util
 import json
 import os
 import random
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from mlvae.corpora.digits.clips import DIGIT_WORDS, Pair, digit_manifests, usable_clips
-from mlvae.corpora.digits.voice import SpokenClip, VoiceWork
-from mlvae.corpora.espeak import process_environment
+from mlvae.corpora.digits.voice import SpokenClip
+from mlvae.corpora.espeak import run_speaker
 from mlvae.made import Record
 from mlvae.stage import StageReport, made_tree, progress
 
@@ -84,14 +84,9 @@ def synthesize_clips(
     """Write ``clips_dir/<speaker>/<digit>_<speaker>_<index>.wav``, unless they are there already.
 
     Every voice has a fresh process, so that the same seed gives the same files (see
-    `mlvae.corpora.digits.voice`). The file `MARKER` comes last, and says what they were made with.
-
-    Args:
-        clips_dir: folder to make; what was made there with other options is replaced.
-        seed: of everything that varies.
-        voices: espeak-ng's voice by speaker name; default `VOICES`.
-        num_recordings: clips of each digit by each speaker.
-        num_jobs: processes at a time; default: one for each core.
+    `mlvae.corpora.digits.voice`). The file `MARKER` comes last, and says what they were made with;
+    what was made there with other options is replaced. ``voices`` are espeak-ng's by speaker name,
+    ``num_jobs`` processes at a time (default: one for each core).
 
     Raises:
         ValueError: if the extra ``synthesis`` is not installed, somebody else uses the folder, or
@@ -116,7 +111,12 @@ def synthesize_clips(
         )
     with made_tree(clips_dir, "0 prepare", MARKER) as fresh:
         works = [
-            VoiceWork(voice, seed, str(fresh), _clips_of(speaker, seed, num_recordings))
+            {
+                "voice": voice,
+                "seed": seed,
+                "folder": str(fresh),
+                "clips": [asdict(clip) for clip in _clips_of(speaker, seed, num_recordings)],
+            }
             for speaker, voice in voices.items()
         ]
         with ThreadPoolExecutor(num_jobs or os.cpu_count() or 1) as pool:
@@ -127,30 +127,15 @@ def synthesize_clips(
         (fresh / MARKER).write_text(text, encoding="utf-8")
 
 
-def _run(work: VoiceWork) -> None:
-    finished = subprocess.run(
-        [sys.executable, "-m", "mlvae.corpora.digits.voice"],
-        input=work.to_json(),
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-        env=process_environment(),
-    )
+def _run(work: dict[str, Any]) -> None:
+    finished = run_speaker("mlvae.corpora.digits.voice", work)
     if finished.returncode != 0:
         reason = (finished.stderr.strip().splitlines() or ["no message"])[-1]
         raise RuntimeError(
-            f"voice {work.voice} failed (exit status {finished.returncode}): {reason}"
+            f"voice {work['voice']} failed (exit status {finished.returncode}): {reason}"
         )
 
 
 def prepare_espeak(clips_dir: Path, report: StageReport) -> Pair:
-    """Manifests of synthesised clips; one that cannot be used is skipped and reported.
-
-    Args:
-        clips_dir: folder that `synthesize_clips` has made.
-        report: where clips are counted.
-
-    Returns:
-        ``recordings`` (lhotse RecordingSet) and ``supervisions`` (SupervisionSet) with equal ids.
-    """
+    """Manifests of what `synthesize_clips` made; clips that cannot be used are skipped."""
     return digit_manifests(usable_clips(Path(clips_dir).glob("*/*.wav"), "espeak", report))

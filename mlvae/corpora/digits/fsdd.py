@@ -5,14 +5,19 @@ Mono, 8 kHz, near-silent edges trimmed. https://github.com/Jakobovski/free-spoke
 
 from __future__ import annotations
 
-import os
 import tarfile
 from pathlib import Path
 
 from lhotse.utils import resumable_download
 
-from mlvae.corpora.digits.clips import Pair, digit_manifests, recordings_below, usable_clips
-from mlvae.stage import StageReport, stage_folder
+from mlvae.corpora.digits.clips import (
+    Pair,
+    digit_manifests,
+    download_once,
+    recordings_below,
+    usable_clips,
+)
+from mlvae.stage import StageReport
 
 FSDD_URL = (
     "https://github.com/Jakobovski/free-spoken-digit-dataset/archive/refs/tags/v1.0.10.tar.gz"
@@ -22,56 +27,29 @@ SAMPLING_RATE = 8000
 
 
 def download_fsdd(target_dir: Path) -> Path:
-    """Download and unpack the corpus; what is already there is used.
-
-    Args:
-        target_dir: where the folder ``free-spoken-digit-dataset`` goes.
-
-    Returns:
-        The folder with the recordings, for `prepare_fsdd`.
-
-    Raises:
-        ValueError: if somebody else downloads it, or something else is in the way.
-        OSError: if the download fails, or what came cannot be unpacked.
-    """
-    target_dir = Path(target_dir)
-    corpus_dir = target_dir / "free-spoken-digit-dataset"
-    if corpus_dir.is_dir():
-        return corpus_dir / "recordings"
-    folder = stage_folder("0 prepare", target_dir, [corpus_dir])
-    with folder as record, record.scratch(target_dir) as scratch:
-        archive, unpacked = scratch / "archive.tar.gz", scratch / "unpacked"
-        recordings = unpacked / "recordings"
-        recordings.mkdir(parents=True)
-        try:
-            # From the start: GitHub sends archives whole, one continued would be broken.
-            resumable_download(FSDD_URL, archive)
-            with tarfile.open(archive) as tar:
-                for member in tar:
-                    if member.isfile() and _is_recording(member.name):
-                        content = tar.extractfile(member).read()
-                        (recordings / Path(member.name).name).write_bytes(content)
-        except (OSError, EOFError, tarfile.TarError) as error:
-            raise OSError(f"download of {FSDD_URL} failed: {error}") from error
-        os.replace(unpacked, corpus_dir)
-    return corpus_dir / "recordings"
+    """Download and unpack ``free-spoken-digit-dataset``; its recordings. See `download_once`."""
+    name = "free-spoken-digit-dataset"
+    return download_once(target_dir, name, FSDD_URL, _unpacked) / "recordings"
 
 
-def _is_recording(name: str) -> bool:
-    path = Path(name)
-    return path.parent.name == "recordings" and path.suffix == ".wav"
+def _unpacked(scratch: Path) -> Path:
+    archive, recordings = scratch / "archive.tar.gz", scratch / "unpacked" / "recordings"
+    recordings.mkdir(parents=True)
+    resumable_download(FSDD_URL, archive)
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            path = Path(member.name)
+            is_recording = path.parent.name == "recordings" and path.suffix == ".wav"
+            if member.isfile() and is_recording:
+                (recordings / path.name).write_bytes(tar.extractfile(member).read())
+    return recordings.parent
 
 
-def prepare_fsdd(corpus_dir: Path, report: StageReport | None = None) -> Pair:
+def prepare_fsdd(corpus_dir: Path, report: StageReport) -> Pair:
     """Manifests of the corpus; a clip that cannot be used is skipped and reported.
 
-    Args:
-        corpus_dir: the folder with ``<digit>_<speaker>_<index>.wav``, in subfolders or not, or the
-            one above its ``recordings``.
-        report: where clips are counted; without one the skipped are only named on standard error.
-
-    Returns:
-        ``recordings`` (lhotse RecordingSet) and ``supervisions`` (SupervisionSet) with equal ids.
+    The folder has ``<digit>_<speaker>_<index>.wav``, in subfolders or not, or is the one above its
+    ``recordings``.
 
     Raises:
         ValueError: if the folder is missing or holds no wav file.
@@ -80,7 +58,6 @@ def prepare_fsdd(corpus_dir: Path, report: StageReport | None = None) -> Pair:
     if not corpus_dir.is_dir():
         raise ValueError(f"no such folder: {corpus_dir}")
     inner = corpus_dir / "recordings"
-    report = report or StageReport(stage="prepare_fsdd", folder=corpus_dir)
     paths = recordings_below(inner if inner.is_dir() else corpus_dir, report)
     if not paths:
         raise ValueError(f"no wav file in {corpus_dir}")

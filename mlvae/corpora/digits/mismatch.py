@@ -179,12 +179,6 @@ def build_mismatch_corpus(
     corpus or no manifests at all, never manifests that do not fit the audio; ``corpus.json``
     comes last.
 
-    Args:
-        clips: checked source clips; splits must not share recordings (they cannot: a clip names
-            one split).
-        data_dir: the corpus folder.
-        options: what to build.
-
     Returns:
         Counts by split: utterances, units, recordings, seconds. (How many labels are wrong is
         part of the reference, and only there.)
@@ -258,10 +252,10 @@ def _cut(
 def _reference(
     utterance: PlannedUtterance, lengths: Sequence[int], sampling_rate: int
 ) -> SupervisionSegment:
-    edges = np.concatenate([[0], np.cumsum(lengths)]).tolist()
+    boundaries = np.cumsum([0, *lengths]).tolist()
     times = [
         (start / sampling_rate, (end - start) / sampling_rate)
-        for start, end in zip(edges[:-1], edges[1:])
+        for start, end in zip(boundaries[:-1], boundaries[1:])
     ]
     perceived = [clip.digit for clip in utterance.clips]
     tiers = {"canonical": utterance.canonical, "perceived": perceived}
@@ -269,7 +263,7 @@ def _reference(
         id=utterance.id,
         recording_id=utterance.id,
         start=0.0,
-        duration=edges[-1] / sampling_rate,
+        duration=boundaries[-1] / sampling_rate,
         speaker=utterance.speaker,
         custom={
             "split": utterance.split,

@@ -1,10 +1,10 @@
 """One voice of espeak-ng speaks a list of words to wav files, in a process of its own.
 
-Run as ``python -m mlvae.corpora.digits.voice`` with the work as JSON on standard input. Why a
-process: espeak-ng does not repeat itself within one. Its wave generator carries state (breath
-noise, flutter of the pitch) from one call to the next, and seeds its noise from the clock; even
-with the seed set again before a word, the same word differs in length by tens of samples. But a
-fresh process that sets the seed once and then speaks the same list gives the same samples, bit by
+Run as ``python -m mlvae.corpora.digits.voice`` with the arguments of `speak` as JSON on standard
+input. Why a process: espeak-ng does not repeat itself within one. Its wave generator carries state
+(breath noise, flutter of the pitch) from one call to the next, and seeds its noise from the clock;
+even with the seed set again before a word, the same word differs in length by tens of samples. But
+a fresh process that sets the seed once and then speaks the same list gives the same samples, bit by
 bit (tested with every voice of the recipe, espeak-ng 1.52).
 
 This module imports neither torch nor lhotse, so that the process starts fast.
@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from mlvae.corpora.espeak import Voice, write_pcm
-from mlvae.made import writing
+from mlvae.corpora.espeak import Voice, write_speech
 
 TRIM_THRESHOLD = 150 / 32768
 """Edges below this amplitude are cut off, after scaling to the clip's level."""
@@ -28,48 +29,16 @@ TRIM_THRESHOLD = 150 / 32768
 
 @dataclass(frozen=True)
 class SpokenClip:
-    """One word to be spoken.
+    """One word to be spoken."""
 
-    Attributes:
-        path: file to write, relative to the folder of the work.
-        text: the word.
-        rate: words per minute.
-        pitch: base pitch of the voice, 0 to 99.
-        pitch_range: 0 (monotone) to 99.
-        peak: amplitude of the loudest sample before noise, up to 1.
-        snr: signal-to-noise ratio of the added white noise in dB.
-        noise_seed: of that noise.
-    """
-
-    path: str
+    path: str  # file to write, relative to the folder of the work
     text: str
-    rate: int
-    pitch: int
-    pitch_range: int
-    peak: float
-    snr: float
-    noise_seed: int
-
-
-@dataclass(frozen=True)
-class VoiceWork:
-    """What one process does: these clips, in this order, by this voice, into this folder."""
-
-    voice: str
-    seed: int
-    folder: str
-    clips: list[SpokenClip]
-
-    def to_json(self) -> str:
-        """For the standard input of the process."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> VoiceWork:
-        """Back from `to_json`."""
-        content = json.loads(text)
-        clips = [SpokenClip(**clip) for clip in content.pop("clips")]
-        return cls(clips=clips, **content)
+    rate: int  # words per minute
+    pitch: int  # base pitch of the voice, 0 to 99
+    pitch_range: int  # 0 (monotone) to 99
+    peak: float  # amplitude of the loudest sample before noise, up to 1
+    snr: float  # signal-to-noise ratio of the added white noise in dB
+    noise_seed: int  # of that noise
 
 
 def finish_clip(samples: np.ndarray, clip: SpokenClip) -> np.ndarray:
@@ -89,20 +58,16 @@ def finish_clip(samples: np.ndarray, clip: SpokenClip) -> np.ndarray:
     return samples + level * noise
 
 
-def speak(work: VoiceWork) -> None:
-    """Do the work: one 16-bit wav for each clip."""
-    voice = Voice(work.voice, work.seed)
-    for clip in work.clips:
-        samples = voice.say(clip.text, clip.rate, clip.pitch, clip.pitch_range)
-        pcm = np.clip(np.rint(finish_clip(samples, clip) * 32768), -32768, 32767)
-        path = Path(work.folder) / clip.path
-        with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        write_pcm(path, pcm.astype(np.int16), voice.sampling_rate)
+def speak(voice: str, seed: int, folder: str, clips: Sequence[Mapping[str, Any]]) -> None:
+    """Speak clips, fields of `SpokenClip`, in their order: a 16-bit wav in the folder for each."""
+    espeak = Voice(voice, seed)
+    for clip in (SpokenClip(**fields) for fields in clips):
+        samples = espeak.say(clip.text, clip.rate, clip.pitch, clip.pitch_range) / 32768.0
+        write_speech(Path(folder) / clip.path, finish_clip(samples, clip), espeak.sampling_rate)
 
 
 if __name__ == "__main__":
     try:
-        speak(VoiceWork.from_json(sys.stdin.read()))
+        speak(**json.load(sys.stdin))
     except (RuntimeError, OSError, AttributeError) as error:
         sys.exit(f"{error}")

@@ -24,11 +24,7 @@ FEW = 3
 
 
 def check_phones(utterance: Utterance, words: Sequence[Sequence[Pronunciation]]) -> None:
-    """Whether the annotators' canonical phones may be those of a text.
-
-    Args:
-        utterance: as it was read.
-        words: the pronunciations of each word of the text.
+    """Whether the annotators' canonical phones may be those of a text, given by its words.
 
     Raises:
         ValueError: if more than `MOST_DIFFERENT` of them are others: text and annotation are of two
@@ -57,17 +53,10 @@ def _check_alike(wanted: Sequence[str], found: Sequence[str], what: str) -> None
 def words_of_segments(
     words: Sequence[Sequence[Pronunciation]], segments: Sequence[Segment]
 ) -> list[int | None]:
-    """The word of the text that each annotated segment is of.
+    """The index of the word of the text that each annotated segment is of, None for silence.
 
     Of every word, that pronunciation counts which fits the annotators' canonical phones best (the
     first of equals).
-
-    Args:
-        words: the pronunciations of each word of the text.
-        segments: of the utterance, silence and insertions among them.
-
-    Returns:
-        One a segment: the place of its word, None for silence.
     """
     spoken = [i for i, segment in enumerate(segments) if segment.canonical != SIL]
     canonical = [segments[i].canonical for i in spoken]
@@ -90,11 +79,11 @@ def _owners(
 ) -> list[int]:
     """The word of each spoken segment; one without a counterpart goes with a neighbour."""
     units = [(word, phone) for word, phones in enumerate(chosen) for phone in phones]
-    places = align_symbols([phone for _, phone in units], [segments[i].canonical for i in spoken])
+    indices = align_symbols([phone for _, phone in units], [segments[i].canonical for i in spoken])
     owners: list[int | None] = [None] * len(spoken)
-    for (word, _), place in zip(units, places):
-        if place is not None:
-            owners[place] = word
+    for (word, _), index in zip(units, indices):
+        if index is not None:
+            owners[index] = word
     _fill(owners, [segments[i].word for i in spoken])
     return [owner or 0 for owner in owners]
 

@@ -80,47 +80,29 @@ class UtteranceFiles:
 
 @dataclass(frozen=True)
 class Segment:
-    """An interval of the tier ``phones``.
+    """An interval of the tier ``phones``."""
 
-    Attributes:
-        canonical: folded phone that should have been said; ``sil`` for silence and insertions.
-        perceived: folded phone that was perceived; ``sil`` for silence and deletions.
-        tag: the annotators' own error type, before folding.
-        start: seconds.
-        end: seconds.
-        word: place of its word among those of the tier ``words``, or None.
-    """
-
-    canonical: str
-    perceived: str
-    tag: str
-    start: float
-    end: float
-    word: int | None = None
+    canonical: str  # folded phone that should have been said; ``sil`` for silence and insertions
+    perceived: str  # folded phone that was perceived; ``sil`` for silence and deletions
+    tag: str  # the annotators' own error type, before folding
+    start: float  # seconds
+    end: float  # seconds
+    word: int | None = None  # place of its word among those of the tier ``words``, or None
 
 
 @dataclass(frozen=True)
 class Utterance:
-    """An annotated utterance.
-
-    Attributes:
-        files: where it comes from.
-        num_samples: of the recording.
-        sampling_rate: of the recording, in Hz.
-        text: of the transcript; empty if there is none.
-        segments: of the tier ``phones``, in order.
-        tier_words: the words of the tier ``words``, with their times, silence left out; empty
-            where there is no such tier.
-        repairs: what was read otherwise than it is written.
-    """
+    """An annotated utterance."""
 
     files: UtteranceFiles
-    num_samples: int
-    sampling_rate: int
-    text: str
-    segments: tuple[Segment, ...]
+    num_samples: int  # of the recording
+    sampling_rate: int  # of the recording, in Hz
+    text: str  # of the transcript; empty if there is none
+    segments: tuple[Segment, ...]  # of the tier ``phones``, in order
+    # the words of the tier ``words``, with their times, silence left out; empty where there is no
+    # such tier
     tier_words: tuple[Interval, ...]
-    repairs: tuple[Repair, ...]
+    repairs: tuple[Repair, ...]  # what was read otherwise than it is written
 
     @property
     def duration(self) -> float:
@@ -142,12 +124,7 @@ def list_corpus(corpus_dir: Path, report: StageReport, suitcase: bool = False) -
 
     Only the four folders of a speaker, and what lies beside them, are looked at; what else the
     root holds (README, LICENSE, PROMPTS) is no business of ours. A folder of the root that cannot
-    be read is skipped whole.
-
-    Args:
-        corpus_dir: root of the corpus.
-        report: where stray files and unreadable folders are skipped.
-        suitcase: whether the spontaneous recordings are wanted as well.
+    be read is skipped whole. ``suitcase``: whether spontaneous recordings are wanted as well.
 
     Raises:
         ValueError: if the folder is missing, or no folder in it has annotations.
@@ -222,12 +199,9 @@ def _name(path: Path, home: Path) -> str:
 def read_utterance(files: UtteranceFiles, need_transcript: bool = True) -> Utterance:
     """Read what belongs to an utterance; the audio itself is not decoded.
 
-    Args:
-        files: its files.
-        need_transcript: whether a missing or empty transcript is an error.
-
     Raises:
-        UtteranceError: if it cannot be used; names the file, and the time where there is one.
+        UtteranceError: if it cannot be used, or lacks a transcript that is needed; names the file,
+            and the time where there is one.
     """
     if files.wav is None:
         raise UtteranceError("no recording", files.annotation)

@@ -16,21 +16,15 @@ SUBSTITUTION, DELETION, INSERTION = "s", "d", "a"
 
 @dataclass(frozen=True)
 class PhoneLabel:
-    """One label, read.
+    """One label, read."""
 
-    Attributes:
-        canonical: folded phone that should have been said; ``sil`` for an insertion or silence.
-        perceived: folded phone that was perceived; ``sil`` for a deletion or silence.
-        tag: the annotators' own error type, ``s``, ``d`` or ``a``; where they gave two phones
-            without one, what the phones say; empty for a single phone. It may name an error
-            where folding leaves none (``AH0,AX,s``).
-        tidy: whether it is written as documented.
-    """
-
-    canonical: str
-    perceived: str
+    canonical: str  # folded phone that should have been said; ``sil`` for an insertion or silence
+    perceived: str  # folded phone that was perceived; ``sil`` for a deletion or silence
+    # the annotators' own error type, ``s``, ``d`` or ``a``; where they gave two phones without one,
+    # what the phones say; empty for a single phone. It may name an error where folding leaves none
+    # (``AH0,AX,s``).
     tag: str = ""
-    tidy: bool = True
+    tidy: bool = True  # whether it is written as documented
 
     @property
     def error(self) -> str:

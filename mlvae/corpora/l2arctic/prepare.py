@@ -5,19 +5,16 @@ Written to the corpus folder, besides what every corpus has (``manifests``, ``re
 and ``repairs.jsonl``, a line for each thing that was read otherwise than it is written. Recordings
 stay where they are; the manifests resample them to 16 kHz when they are read.
 
-A cut's supervision has ``custom["units"]`` (phones; BPE tokens come in stage 2), ``words``,
-``word_of_unit`` and ``pronunciations``: by word a list of pronunciations, lists of phones, the
-first being the one in ``units``. Protocol annotation has ``units`` alone: its silence is of no
-word.
+Cuts are as docs/formats.md has them; those of protocol annotation have ``units`` alone, as its
+silence is of no word.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -40,16 +37,23 @@ from mlvae.corpora.l2arctic.reference import (
     word_reference,
 )
 from mlvae.data.audio import file_recording
-from mlvae.data.lexicon import Lexicon
-from mlvae.data.manifests import SPLITS, corpus_files, recording_cut, write_corpus, write_json
+from mlvae.data.lexicon import Lexicon, fields_of
+from mlvae.data.manifests import (
+    SPLITS,
+    corpus_files,
+    counts_of,
+    recording_cut,
+    write_corpus,
+    write_json,
+)
 from mlvae.data.text import (
-    UNKNOWN_WORDS,
     UnknownWords,
+    forget_unknown_words,
     list_unknown_words,
     spelt_words,
     words_of_text,
 )
-from mlvae.made import InTheWayError, Record, remove_made
+from mlvae.made import Record, remove_made
 from mlvae.stage import StageReport, atomic_path, progress
 
 SAMPLING_RATE = 16000
@@ -63,28 +67,20 @@ OWN_FILES = ("repairs.jsonl", "annotation.json")
 class CorpusOptions:
     """What fixes the corpus folder, together with the tree it is made from.
 
-    Attributes:
-        title: heading of tables.
-        synthetic: whether the speech was simulated.
-        protocol: ``text`` or ``annotation``.
-        unit: ``phone`` or ``bpe`` (BPE tokens, protocol text only).
-        unknown_words: ``stop`` or ``skip``.
-        split: ``official``, or ``speaker:<NAME>``: that one is test, those of `VALID` are valid.
-        num_utterances: of the annotated ones, drawn evenly from the speakers; None: all.
-        seed: of the drawing.
-
     Raises:
         ValueError: if a choice is none of these, or BPE tokens of the annotation are wanted.
     """
 
-    title: str = "L2-ARCTIC"
-    synthetic: bool = False
-    protocol: str = "text"
-    unit: str = "phone"
-    unknown_words: str = "stop"
+    title: str = "L2-ARCTIC"  # heading of tables
+    synthetic: bool = False  # whether the speech was simulated
+    protocol: str = "text"  # ``text`` or ``annotation``
+    unit: str = "phone"  # ``phone`` or ``bpe`` (BPE tokens, protocol text only)
+    unknown_words: str = "stop"  # ``stop`` or ``skip``
+    # ``official``, or ``speaker:<NAME>``: that one is test, those of `VALID` are valid
     split: str = "official"
+    # of the annotated ones, drawn evenly from the speakers; None: all
     num_utterances: int | None = None
-    seed: int = 0
+    seed: int = 0  # of the drawing
 
     def __post_init__(self) -> None:
         for value, choices in (
@@ -111,17 +107,16 @@ class CorpusOptions:
         return "test" if speaker in test else "valid" if speaker in VALID else "train"
 
 
+_COUNTED = ("labels", "folded", "units", "repairs")
+
+
 @dataclass
 class _Corpus:
     """What has been made so far."""
 
     cuts: dict[str, list[MonoCut]] = field(default_factory=lambda: {s: [] for s in SPLITS})
     reference: list[SupervisionSegment] = field(default_factory=list)
-    counts: dict[str, Counter] = field(
-        default_factory=lambda: {
-            name: Counter() for name in ("labels", "folded", "units", "repairs")
-        }
-    )
+    counts: dict[str, Counter] = field(default_factory=lambda: {n: Counter() for n in _COUNTED})
     repairs: list[dict] = field(default_factory=list)
     unknown: Counter = field(default_factory=Counter)
 
@@ -132,7 +127,7 @@ def choose(utterances: Sequence[UtteranceFiles], count: int, seed: int) -> list[
     for speaker in sorted({files.speaker for files in utterances}):
         mine = [files for files in utterances if files.speaker == speaker]
         random.Random(f"{seed}/choose/{speaker}").shuffle(mine)
-        ranked += [(place, files.id) for place, files in enumerate(mine)]
+        ranked += [(index, files.id) for index, files in enumerate(mine)]
     chosen = {name for _, name in sorted(ranked)[:count]}
     return [files for files in utterances if files.id in chosen]
 
@@ -149,14 +144,10 @@ def build_corpus(
     lexicon: Lexicon | None,
     report: StageReport,
 ) -> dict[str, dict[str, float]]:
-    """Read utterances and write the corpus folder.
+    """Read utterances of `list_corpus` and write the corpus folder.
 
-    Args:
-        utterances: of `list_corpus`.
-        data_dir: the corpus folder.
-        options: what to make of them.
-        lexicon: needed for phones of the text.
-        report: where each utterance is done or skipped, with the file (and time) and reason.
+    Of each the report says that it is done, or skipped with the file (and time) and the reason. A
+    lexicon is needed for phones of the text.
 
     Returns:
         Counts by split: utterances, units, recordings, speakers, seconds.
@@ -181,7 +172,8 @@ def build_corpus(
         else:
             report.done()
     if made.unknown and options.unknown_words == "stop":
-        raise ValueError(_unknown_words(made.unknown, data_dir, options))
+        of = options.unit == "bpe", "transcripts", "utterances"
+        raise ValueError(list_unknown_words(made.unknown, data_dir, *of))
     if not made.reference:
         raise ValueError("no utterance can be used")
     counts = _counts(made)
@@ -200,11 +192,11 @@ def _add(
     made: _Corpus, utterance: Utterance, options: CorpusOptions, lexicon: Lexicon | None
 ) -> None:
     files = utterance.files
-    custom: dict = {}
     try:
         if options.protocol == "annotation":
             check_words(utterance, words_of_text(utterance.text))
             reference = annotation_reference(utterance)
+            custom = {"units": [unit.canonical for unit in reference.units]}
         elif options.unit == "bpe":
             words = spelt_words(utterance.text)
             check_words(utterance, words)
@@ -214,23 +206,17 @@ def _add(
             read = lexicon.read(utterance.text)
             check_phones(utterance, [pronunciations for _, pronunciations in read])
             reference = phone_reference(utterance, read)
-            custom = {
-                "words": [word for word, _ in read],
-                "word_of_unit": [unit.word for unit in reference.units],
-                "pronunciations": [[list(phones) for phones in known] for _, known in read],
-            }
+            custom = fields_of(read)
     except UnknownWords as error:
         made.unknown.update(error.words)
         raise UtteranceError(str(error), files.transcript) from None
     except ValueError as error:
         raise UtteranceError(str(error), files.annotation) from None
-    if options.unit == "phone":
-        custom = {"units": [unit.canonical for unit in reference.units], **custom}
     split = options.split_of(files.speaker)
     made.cuts[split].append(_cut(utterance, custom))
     made.reference.append(reference.supervision(utterance, split))
     made.repairs += [
-        {"id": files.id, "place": str(files.annotation), **asdict(repair)}
+        {"id": files.id, "source": str(files.annotation), **asdict(repair)}
         for repair in utterance.repairs
     ]
     _count(made.counts, utterance, reference)
@@ -238,11 +224,8 @@ def _add(
 
 def _cut(utterance: Utterance, custom: dict) -> MonoCut:
     files = utterance.files
-    recording = file_recording(
-        files.id, files.wav.resolve(), utterance.num_samples, utterance.sampling_rate
-    )
-    if utterance.sampling_rate != SAMPLING_RATE:
-        recording = recording.resample(SAMPLING_RATE)
+    size = utterance.num_samples, utterance.sampling_rate
+    recording = file_recording(files.id, files.wav.resolve(), *size, SAMPLING_RATE)
     spoken = utterance.text or " ".join(word.label for word in utterance.tier_words)
     known = SPEAKERS[files.speaker]
     return recording_cut(
@@ -274,29 +257,11 @@ def _count(counts: dict[str, Counter], utterance: Utterance, reference: Utteranc
     counts["repairs"].update(repair.kind for repair in utterance.repairs)
 
 
-def _unknown_words(unknown: Counter, data_dir: Path, options: CorpusOptions) -> str:
-    if options.unit == "bpe":
-        why, remedy = "not written in letters", "write them so in the transcripts"
-    else:
-        why, remedy = "not in the lexicon", "give their pronunciations with --lexicon FILE"
-    skip = f"{remedy}, or leave their utterances out with --unknown-words skip"
-    return list_unknown_words(unknown, data_dir, why, skip)
-
-
 def _counts(made: _Corpus) -> dict[str, dict[str, float]]:
-    units = Counter({split: 0 for split in SPLITS})
+    units = Counter()
     for item in made.reference:
         units[item.custom["split"]] += len(item.alignment["canonical"])
-    return {
-        split: {
-            "utterances": len(cuts),
-            "units": units[split],
-            "recordings": len(cuts),
-            "speakers": len({cut.supervisions[0].speaker for cut in cuts}),
-            "seconds": round(sum(cut.duration for cut in cuts), 3),
-        }
-        for split, cuts in made.cuts.items()
-    }
+    return {split: counts_of(cuts, units[split]) for split, cuts in made.cuts.items()}
 
 
 def _write(
@@ -305,10 +270,11 @@ def _write(
     """``corpus.json`` comes last: a run that is killed leaves no corpus that looks whole."""
     for path in reversed(written_files(data_dir)):
         remove_made(path)
-    with contextlib.suppress(InTheWayError):
-        remove_made(data_dir / UNKNOWN_WORDS)
+    forget_unknown_words(data_dir)
     repairs_path, annotation_path = (data_dir / name for name in OWN_FILES)
-    _write_lines(repairs_path, made.repairs)
+    with atomic_path(repairs_path) as temporary:
+        lines = [json.dumps(repair, ensure_ascii=False) + "\n" for repair in made.repairs]
+        temporary.write_text("".join(lines), encoding="utf-8")
     annotation = {name: dict(sorted(counter.items())) for name, counter in made.counts.items()}
     write_json(annotation_path, annotation)
     about = {
@@ -319,9 +285,3 @@ def _write(
         "counts": counts,
     }
     write_corpus(data_dir, made.cuts, about, made.reference)
-
-
-def _write_lines(path: Path, records: Iterable[dict]) -> None:
-    with atomic_path(path) as temporary:
-        lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
-        temporary.write_text("".join(lines), encoding="utf-8")

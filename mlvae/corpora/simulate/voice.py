@@ -1,10 +1,10 @@
 """A process that speaks phone strings to wav files, with voices of espeak-ng.
 
-Run as ``python -m mlvae.corpora.simulate.voice`` with the work as JSON on standard input; one line
-of JSON for each utterance comes back on standard output. espeak-ng carries state from one call to
-the next (see `mlvae.corpora.digits.voice`), so each utterance is spoken by a fork of the process,
-which starts the library anew: its samples depend on nothing but its own settings (and on the builds
-of espeak-ng and numpy).
+Run as ``python -m mlvae.corpora.simulate.voice`` with the arguments of `speak` as JSON on standard
+input; a line of JSON for each utterance comes back on standard output. espeak-ng carries state from
+one call to the next (see `mlvae.corpora.digits.voice`), so each utterance is spoken by a fork of
+the process, which starts the library anew: its samples depend on nothing but its own settings (and
+on the builds of espeak-ng and numpy).
 
 This module imports neither torch nor lhotse, so that the process starts fast.
 """
@@ -15,15 +15,17 @@ import ctypes
 import json
 import os
 import sys
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from mlvae.corpora.espeak import PITCH, RANGE, RATE, UTF8, Voice, write_pcm
+from mlvae.corpora.espeak import UTF8, Voice, write_speech
 from mlvae.corpora.simulate.phones import espeak_text
 from mlvae.corpora.simulate.times import close_gaps, join_events
-from mlvae.made import WriteError, writing
+from mlvae.made import WriteError
 
 SAMPLING_RATE = 16000
 
@@ -52,69 +54,26 @@ class _Event(ctypes.Structure):
 
 @dataclass(frozen=True)
 class SpokenUtterance:
-    """One utterance to be spoken.
+    """One utterance to be spoken."""
 
-    Attributes:
-        path: wav file to write, relative to the folder of the work.
-        voice: as espeak-ng has it, such as ``en-us+f1``.
-        words: phones of each word, see `mlvae.corpora.simulate.phones`; a word may be empty.
-        pauses: for each word, how many of espeak-ng's long pauses follow it.
-        rate: words per minute.
-        pitch: base pitch of the voice, 0 to 99.
-        pitch_range: 0 (monotone) to 99.
-        warp: factor on all frequencies, formants included; times are divided by it.
-        tilt: coefficient of the first-order filter ``x[n] - tilt * x[n - 1]``.
-        peak: amplitude of the loudest sample before noise, up to 1.
-        snr: signal-to-noise ratio of the added white noise in dB.
-        edges: seconds of silence before and after.
-        noise_seed: of the noise.
-    """
-
-    path: str
-    voice: str
+    path: str  # wav file to write, relative to the folder of the work
+    voice: str  # as espeak-ng has it, such as ``en-us+f1``
+    # phones of each word, see `mlvae.corpora.simulate.phones`; a word may be empty
     words: list[list[str]]
-    pauses: list[int]
-    rate: int
-    pitch: int
-    pitch_range: int
-    warp: float
-    tilt: float
-    peak: float
-    snr: float
-    edges: tuple[float, float]
-    noise_seed: int
-
-
-@dataclass(frozen=True)
-class SpeechWork:
-    """What one process does: these utterances into this folder, with this seed of the voices."""
-
-    seed: int
-    folder: str
-    utterances: list[SpokenUtterance]
-
-    def to_json(self) -> str:
-        """For the standard input of the process."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> SpeechWork:
-        """Back from `to_json`."""
-        content = json.loads(text)
-        utterances = [SpokenUtterance(**item) for item in content.pop("utterances")]
-        return cls(utterances=utterances, **content)
+    pauses: list[int]  # for each word, how many of espeak-ng's long pauses follow it
+    rate: int  # words per minute
+    pitch: int  # base pitch of the voice, 0 to 99
+    pitch_range: int  # 0 (monotone) to 99
+    warp: float  # factor on all frequencies, formants included; times are divided by it
+    tilt: float  # coefficient of the first-order filter ``x[n] - tilt * x[n - 1]``
+    peak: float  # amplitude of the loudest sample before noise, up to 1
+    snr: float  # signal-to-noise ratio of the added white noise in dB
+    edges: tuple[float, float]  # seconds of silence before and after
+    noise_seed: int  # of the noise
 
 
 class PhoneVoice(Voice):
-    """A voice of espeak-ng that speaks phones and reports when it does.
-
-    Args:
-        name: as espeak-ng has it, such as ``en-us+f1``.
-        seed: of espeak-ng's own noise.
-
-    Raises:
-        RuntimeError: if the library cannot be started or has no such voice or variant.
-    """
+    """A voice of espeak-ng that speaks phones and reports when it does; see `Voice`."""
 
     def __init__(self, name: str, seed: int):
         import espeakng_loader
@@ -141,36 +100,20 @@ class PhoneVoice(Voice):
     def say_phones(
         self, text: str, rate: int, pitch: int, pitch_range: int
     ) -> tuple[np.ndarray, list[tuple[str, int]]]:
-        """Speak ``[[...]]``.
+        """Speak ``[[...]]``: `say`'s samples and errors, and the phoneme events.
 
-        Returns:
-            Samples (num_samples,) int16 at ``sampling_rate``, and the phoneme events: name (with
-            stress marks) and sample index.
-
-        Raises:
-            RuntimeError: if espeak-ng fails or gives nothing.
+        Of each event the name (with stress marks) and the sample index.
         """
-        for parameter, value in ((RATE, rate), (PITCH, pitch), (RANGE, pitch_range)):
-            self.library.espeak_SetParameter(parameter, value, 0)
-        self._pieces.clear()
         self._events.clear()
-        data = text.encode()
-        size = ctypes.c_size_t(len(data) + 1)
-        status = self.library.espeak_Synth(data, size, 0, 1, 0, UTF8 | _PHONEMES, None, None)
-        self.library.espeak_Synchronize()
-        if status != 0 or not self._pieces:
-            raise RuntimeError(f"espeak-ng does not speak {text!r} (status {status})")
-        return np.concatenate(self._pieces), list(self._events)
+        samples = self.say(text, rate, pitch, pitch_range, UTF8 | _PHONEMES)
+        return samples, list(self._events)
 
 
 def resample(samples: np.ndarray, ratio: float) -> tuple[np.ndarray, float]:
-    """Resample by the Fourier transform of the whole.
+    """Resample (num_samples,) by the Fourier transform of the whole.
 
-    Plain numpy: importing scipy.signal would take longer than the rest of the process.
-
-    Args:
-        samples: (num_samples,).
-        ratio: of the new sampling rate to the old one, met to one in a thousand.
+    Plain numpy: importing scipy.signal would take longer than the rest of the process. The ratio of
+    the new sampling rate to the old one is met to one in a thousand.
 
     Returns:
         New samples (about ``num_samples * ratio``,) and the exact ratio.
@@ -186,11 +129,6 @@ def resample(samples: np.ndarray, ratio: float) -> tuple[np.ndarray, float]:
 
 def speak_utterance(utterance: SpokenUtterance, seed: int, folder: Path) -> dict:
     """Speak, check, and write a 16-bit wav of `SAMPLING_RATE`.
-
-    Args:
-        utterance: what to speak.
-        seed: of espeak-ng's own noise.
-        folder: that the path of the utterance is relative to.
 
     Returns:
         ``times``: (start, end) of each phone in seconds, and ``duration`` in seconds.
@@ -214,18 +152,14 @@ def speak_utterance(utterance: SpokenUtterance, seed: int, folder: Path) -> dict
     left, right = (round(edge * SAMPLING_RATE) for edge in utterance.edges)
     speech = np.pad(speech, (left, right))
     speech += level * np.random.default_rng(utterance.noise_seed).standard_normal(len(speech))
-    pcm = np.clip(np.rint(speech * 32768), -32768, 32767).astype(np.int16)
-    path = folder / utterance.path
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    write_pcm(path, pcm, SAMPLING_RATE)
+    num_samples = write_speech(folder / utterance.path, speech, SAMPLING_RATE)
 
     def seconds(sample: int) -> float:
         return (left + (sample - first) * ratio) / SAMPLING_RATE
 
     return {
         "times": [(seconds(start), seconds(end)) for start, end in times],
-        "duration": len(pcm) / SAMPLING_RATE,
+        "duration": num_samples / SAMPLING_RATE,
     }
 
 
@@ -255,12 +189,12 @@ def _in_a_fork(utterance: SpokenUtterance, seed: int, folder: Path) -> dict:
     return json.loads(answer) if answer else {"reason": "the process that spoke it has died"}
 
 
-def speak(work: SpeechWork) -> None:
-    """Do the work: a wav and a line of JSON for each utterance."""
-    for utterance in work.utterances:
-        answer = _in_a_fork(utterance, work.seed, Path(work.folder))
+def speak(seed: int, folder: str, utterances: Sequence[Mapping[str, Any]]) -> None:
+    """Speak utterances, fields of `SpokenUtterance`: a wav and a line of JSON for each."""
+    for utterance in (SpokenUtterance(**fields) for fields in utterances):
+        answer = _in_a_fork(utterance, seed, Path(folder))
         print(json.dumps({"path": utterance.path, **answer}), flush=True)
 
 
 if __name__ == "__main__":
-    speak(SpeechWork.from_json(sys.stdin.read()))
+    speak(**json.load(sys.stdin))

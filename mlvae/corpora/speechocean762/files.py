@@ -15,7 +15,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,65 +33,41 @@ _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 @dataclass(frozen=True)
 class ScoredWord:
-    """A word with its phones and scores.
-
-    Attributes:
-        text: as written.
-        phones: folded.
-        scores: of each phone the mean over the experts, 0 to 2; None where it was not scored.
-        score: of the word, 0 to 10; None where there is none.
-    """
+    """A word with its phones and scores."""
 
     text: str
-    phones: tuple[str, ...]
+    phones: tuple[str, ...]  # folded
+    # of each phone the mean over the experts, 0 to 2; None where it was not scored
     scores: tuple[float | None, ...]
-    score: float | None = None
+    score: float | None = None  # of the word, 0 to 10; None where there is none
 
 
 @dataclass(frozen=True)
 class Utterance:
-    """An utterance as the corpus describes it.
-
-    Attributes:
-        id: of the utterance.
-        speaker: who speaks.
-        recording: the audio file, which need not be there.
-        text: what should be said.
-        half: ``train`` or ``test``; empty where the corpus has no halves.
-        words: empty where nothing was scored.
-        score: of the utterance, 0 to 10; None where there is none.
-    """
+    """An utterance as the corpus describes it."""
 
     id: str
     speaker: str
-    recording: Path
-    text: str
-    half: str = ""
-    words: tuple[ScoredWord, ...] = ()
-    score: float | None = None
+    recording: Path  # the audio file, which need not be there
+    text: str  # what should be said
+    half: str = ""  # ``train`` or ``test``; empty where the corpus has no halves
+    words: tuple[ScoredWord, ...] = ()  # empty where nothing was scored
+    score: float | None = None  # of the utterance, 0 to 10; None where there is none
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """What a folder holds.
+    """What a folder holds."""
 
-    Attributes:
-        utterances: those whose description can be read, in the order of their ids.
-        halves: those that are there, of `HALVES`.
-        is_scored: whether there are phones and their scores.
-    """
-
-    utterances: list[Utterance]
-    halves: tuple[str, ...]
-    is_scored: bool
+    utterances: list[Utterance]  # those whose description can be read, in the order of their ids
+    halves: tuple[str, ...]  # those that are there, of `HALVES`
+    is_scored: bool  # whether there are phones and their scores
 
 
 def read_corpus(corpus_dir: Path, report: StageReport) -> Corpus:
     """Read the descriptions of all utterances; no audio is opened.
 
-    Args:
-        corpus_dir: the corpus in one of the two layouts, which its files tell.
-        report: where what cannot be read is skipped, with file and line.
+    What cannot be read is skipped with file and line.
 
     Raises:
         ValueError: the folder is of neither layout, or a file of the corpus cannot be read.
@@ -104,9 +80,9 @@ def read_corpus(corpus_dir: Path, report: StageReport) -> Corpus:
         utterances, halves, is_scored = _read_labels(root, report), (), True
     elif halves:
         path = next((root / name for name in SCORES if (root / name).exists()), None)
-        scores = None if path is None else _Scores(path)
-        is_scored = scores is not None
-        utterances = [u for half in halves for u in _read_half(root, half, scores, report)]
+        is_scored = path is not None
+        scores = _read_scores(path) if is_scored else {}
+        utterances = [u for half in halves for u in _read_half(root, half, path, scores, report)]
     else:
         raise ValueError(
             f"{root} is not speechocean762: it holds neither {LABELS} nor train/wav.scp nor "
@@ -124,41 +100,33 @@ def read_corpus(corpus_dir: Path, report: StageReport) -> Corpus:
 # ---- The corpus as published ------------------------------------------------------------------
 
 
-class _Scores:
-    """The content of ``scores.json``.
+def _read_scores(path: Path) -> dict[str, Any]:
+    """The content of ``scores.json``, by id of an utterance; ValueError names it."""
+    try:
+        records = json.loads(path.read_bytes().decode("utf-8-sig"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
+    if not isinstance(records, dict):
+        raise ValueError(f"{path} holds no object with the ids of utterances as keys")
+    return records
 
-    Raises:
-        ValueError: it cannot be read; names it.
-    """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            self._records = json.loads(path.read_bytes().decode("utf-8-sig"))
-        except (OSError, ValueError) as error:
-            raise ValueError(f"{path} cannot be read: {error}") from None
-        if not isinstance(self._records, dict):
-            raise ValueError(f"{path} holds no object with the ids of utterances as keys")
-
-    def of(self, name: str) -> tuple[tuple[ScoredWord, ...], float | None]:
-        """The words of an utterance and its own score.
-
-        Raises:
-            ValueError: it has none, or they are not as documented.
-        """
-        if name not in self._records:
-            raise ValueError("no scores of it")
-        record = _object(self._records[name])
-        words = tuple(
-            _word(word, _field(word, "phones-accuracy", list), _score(word.get("accuracy"), 10))
-            for word in map(_object, _field(record, "words", list))
-        )
-        return words, _score(record.get("accuracy"), 10)
+def _scores_of(name: str, records: dict[str, Any]) -> tuple[tuple[ScoredWord, ...], float | None]:
+    """The words of an utterance and its own score; ValueError where it has none as documented."""
+    if name not in records:
+        raise ValueError("no scores of it")
+    record = _object(records[name])
+    words = tuple(
+        _word(word, _field(word, "phones-accuracy", list), _score(word.get("accuracy"), 10))
+        for word in map(_object, _field(record, "words", list))
+    )
+    return words, _score(record.get("accuracy"), 10)
 
 
 def _read_half(
-    root: Path, half: str, scores: _Scores | None, report: StageReport
+    root: Path, half: str, path: Path | None, scores: dict[str, Any], report: StageReport
 ) -> Iterator[Utterance]:
+    """The utterances of a half, with scores where there is a file of them."""
     recordings = _read_table(root / half / "wav.scp", report)
     texts = _read_table(root / half / "text", report)
     speakers = _read_table(root / half / "utt2spk", report)
@@ -172,13 +140,13 @@ def _read_half(
         try:
             if lacking:
                 raise ValueError(f"{' and '.join(lacking)} of {half} have nothing of it")
-            path, text, speaker = root / recordings[name], texts[name], speakers[name]
-            utterance = Utterance(_checked_id(name), speaker, path, text, half)
-            if scores is not None:
-                place = scores.path
-                words, score = scores.of(name)
-                utterance = replace(utterance, words=words, score=score)
-            yield utterance
+            words, score = (), None
+            recording = root / recordings[name]
+            own = (_checked_id(name), speakers[name], recording, texts[name], half)
+            if path is not None:
+                place = path
+                words, score = _scores_of(name, scores)
+            yield Utterance(*own, words, score)
         except ValueError as error:
             report.skip(name, str(error), place=str(place))
 

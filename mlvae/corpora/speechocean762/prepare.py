@@ -1,9 +1,7 @@
 """Stage 0 of speechocean762: manifests, and the reference where there are scores.
 
-A cut's supervision has ``custom["units"]`` (phones), ``words`` and ``word_of_unit``; with protocol
-text ``pronunciations`` as well: by word all that the lexicon has, the first being the one in
-``units``. The reference holds scores, no times and nothing that was perceived, see
-docs/formats.md.
+Cuts are as docs/formats.md has them; ``pronunciations`` go with protocol text. The reference holds
+scores, no times and nothing that was perceived.
 
 A canonical unit of the text has the score of its counterpart among the corpus's own phones of the
 word, which an alignment with the fewest edits finds. A unit without a counterpart is not scored.
@@ -14,7 +12,6 @@ one word of the text is replaced by another digit, and the recording says what i
 
 from __future__ import annotations
 
-import contextlib
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,11 +22,10 @@ from lhotse import MonoCut, SupervisionSegment
 
 from mlvae.corpora.speechocean762.files import Corpus, ScoredWord, Utterance
 from mlvae.data.audio import AudioError, audio_info, file_recording
-from mlvae.data.lexicon import Lexicon, Pronunciation
-from mlvae.data.manifests import SPLITS, recording_cut, write_corpus
-from mlvae.data.text import UNKNOWN_WORDS, UnknownWords, list_unknown_words, words_of_text
+from mlvae.data.lexicon import Lexicon, Pronunciation, fields_of
+from mlvae.data.manifests import SPLITS, counts_of, recording_cut, write_corpus
+from mlvae.data.text import UnknownWords, forget_unknown_words, list_unknown_words, words_of_text
 from mlvae.data.units import align_symbols
-from mlvae.made import InTheWayError, remove_made
 from mlvae.stage import StageReport, progress
 
 SAMPLING_RATE = 16000
@@ -43,35 +39,22 @@ VALID_EVERY = 10
 
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
-_REMEDY = (
-    "give their pronunciations with --lexicon FILE, or leave their utterances out with "
-    "--unknown-words skip"
-)
-
 
 @dataclass(frozen=True)
 class CorpusOptions:
     """What fixes the corpus folder, together with the tree it is made from.
 
-    Attributes:
-        protocol: ``text`` (units by the lexicon) or ``corpus`` (its own phones).
-        unknown_words: ``stop`` or ``skip``.
-        split: ``official`` (its halves) or ``speakers`` (the last ones by id are test).
-        digit_strings: whether strings of digits are kept from training, and tested with a word of
-            the text changed.
-        num_utterances: drawn evenly from the speakers; None: all.
-        seed: of what is drawn.
-
     Raises:
         ValueError: a choice is none of these.
     """
 
-    protocol: str
-    split: str
-    unknown_words: str = "stop"
+    protocol: str  # ``text`` (units by the lexicon) or ``corpus`` (its own phones)
+    split: str  # ``official`` (its halves) or ``speakers`` (the last ones by id are test)
+    unknown_words: str = "stop"  # ``stop`` or ``skip``
+    # whether strings of digits are kept from training, and tested with a word of the text changed
     digit_strings: bool = False
-    num_utterances: int | None = None
-    seed: int = 0
+    num_utterances: int | None = None  # drawn evenly from the speakers; None: all
+    seed: int = 0  # of what is drawn
 
     def __post_init__(self) -> None:
         for value, choices in (
@@ -107,19 +90,15 @@ def choose_options(
 
 @dataclass
 class Made:
-    """What has been made so far.
+    """What has been made so far."""
 
-    Attributes:
-        cuts: by split.
-        reference: of all utterances with scores.
-        unknown: words without a pronunciation.
-        counts: numbers of units, of those without a score, of scores that no unit has, and of
-            utterances with a changed word.
-    """
-
+    # by split
     cuts: dict[str, list[MonoCut]] = field(default_factory=lambda: {s: [] for s in SPLITS})
+    # of all utterances with scores
     reference: list[SupervisionSegment] = field(default_factory=list)
-    unknown: Counter[str] = field(default_factory=Counter)
+    unknown: Counter[str] = field(default_factory=Counter)  # words without a pronunciation
+    # numbers of units, of those without a score, of scores that no unit has, and of utterances with
+    # a changed word
     counts: Counter[str] = field(default_factory=Counter)
 
 
@@ -130,17 +109,7 @@ def build_corpus(
     lexicon: Lexicon | None,
     report: StageReport,
 ) -> Made:
-    """Make the cuts and write the corpus folder.
-
-    Args:
-        corpus: of `read_corpus`.
-        data_dir: the corpus folder.
-        options: what to make of it.
-        lexicon: needed for protocol text.
-        report: where each utterance is done or skipped, with the file and the reason.
-
-    Returns:
-        What was written.
+    """Make the cuts and write the corpus folder; protocol text needs a lexicon.
 
     Raises:
         ValueError: words are not in the lexicon and the policy is to stop (they are then listed in
@@ -163,12 +132,12 @@ def build_corpus(
         else:
             report.done()
     if made.unknown and options.unknown_words == "stop":
-        raise ValueError(list_unknown_words(made.unknown, data_dir, "not in the lexicon", _REMEDY))
+        of = False, "texts", "utterances"
+        raise ValueError(list_unknown_words(made.unknown, data_dir, *of))
     for split in SPLITS:
         if not made.cuts[split]:
             raise ValueError(f"no utterance for {split}")
-    with contextlib.suppress(InTheWayError):  # one that was changed is somebody's lexicon now
-        remove_made(data_dir / UNKNOWN_WORDS)
+    forget_unknown_words(data_dir)
     about = {
         "corpus": "speechocean762",
         "title": "speechocean762",
@@ -176,7 +145,10 @@ def build_corpus(
         **asdict(options),
         "num_utterances": sum(map(len, made.cuts.values())),
         "sampling_rate": SAMPLING_RATE,
-        "counts": {split: _counts(cuts) for split, cuts in made.cuts.items()},
+        "counts": {
+            split: counts_of(cuts, sum(len(cut.supervisions[0].custom["units"]) for cut in cuts))
+            for split, cuts in made.cuts.items()
+        },
     }
     write_corpus(data_dir, made.cuts, about, made.reference if corpus.is_scored else None)
     return made
@@ -210,26 +182,19 @@ def choose(utterances: Sequence[Utterance], options: CorpusOptions) -> list[Utte
         draw = random.Random(f"{options.seed}/choose/{speaker}")
         draw.shuffle(mine)
         turn = draw.random()  # in which speakers are asked
-        ranked += [(place, turn, name) for place, name in enumerate(mine)]
+        ranked += [(index, turn, name) for index, name in enumerate(mine)]
     chosen = {name for _, _, name in sorted(ranked)[: options.num_utterances]}
     return [utterance for utterance in utterances if utterance.id in chosen]
 
 
 @dataclass(frozen=True)
 class Word:
-    """A canonical word.
+    """A canonical word."""
 
-    Attributes:
-        text: in small letters.
-        pronunciations: phones; the first are the canonical units.
-        scores: of the canonical units, 0 to 2; None where one is not scored.
-        score: of the word, 0 to 10; None where there is none.
-    """
-
-    text: str
-    pronunciations: tuple[Pronunciation, ...]
-    scores: tuple[float | None, ...]
-    score: float | None = None
+    text: str  # in small letters
+    pronunciations: tuple[Pronunciation, ...]  # phones; the first are the canonical units
+    scores: tuple[float | None, ...]  # of the canonical units, 0 to 2; None where one is not scored
+    score: float | None = None  # of the word, 0 to 10; None where there is none
 
 
 def corpus_words(utterance: Utterance) -> list[Word]:
@@ -257,8 +222,8 @@ def text_words(utterance: Utterance, lexicon: Lexicon) -> list[Word]:
 def _text_word(scored: ScoredWord, lexicon: Lexicon) -> list[Word]:
     read = lexicon.read(scored.text)
     units = [phone for _, known in read for phone in known[0]]
-    places = align_symbols(units, scored.phones)
-    scores = iter(None if place is None else scored.scores[place] for place in places)
+    indices = align_symbols(units, scored.phones)
+    scores = iter(None if index is None else scored.scores[index] for index in indices)
     return [
         Word(text, known, tuple(next(scores) for _ in known[0]), scored.score)
         for text, known in read
@@ -280,21 +245,15 @@ def _digits(corpus: Corpus, lexicon: Lexicon | None) -> dict[str, tuple[Pronunci
 def change_word(
     words: Sequence[Word], digits: Mapping[str, tuple[Pronunciation, ...]], draw: random.Random
 ) -> tuple[list[Word], int]:
-    """Replace a word by another digit, which has no score, as the others have none then.
+    """Replace a word by another digit; its index. No word has a score then.
 
-    Args:
-        words: those of the text.
-        digits: pronunciations by word, at least one of another word than each of ``words``.
-        draw: chooses the place and the digit.
-
-    Returns:
-        The words, and the place of the one that was replaced.
+    ``digits`` has pronunciations by word, of at least one other word than each of ``words``.
     """
-    place = draw.randrange(len(words))
-    digit = draw.choice([digit for digit in digits if digit != words[place].text])
+    index = draw.randrange(len(words))
+    digit = draw.choice([digit for digit in digits if digit != words[index].text])
     changed = [(word.text, word.pronunciations) for word in words]
-    changed[place] = digit, digits[digit]
-    return [Word(text, known, (None,) * len(known[0])) for text, known in changed], place
+    changed[index] = digit, digits[digit]
+    return [Word(text, known, (None,) * len(known[0])) for text, known in changed], index
 
 
 def _add(
@@ -342,11 +301,9 @@ def _place(
 ) -> None:
     """Add a cut, and a line of the reference where there are scores; that one has ``more``."""
     num_samples, sampling_rate = size
-    custom: dict = {
-        "units": [phone for word in words for phone in word.pronunciations[0]],
-        "words": [word.text for word in words],
-        "word_of_unit": [i for i, word in enumerate(words) for _ in word.pronunciations[0]],
-    }
+    custom = fields_of([(word.text, word.pronunciations) for word in words])
+    if not by_text:
+        del custom["pronunciations"]
     if utterance.words:
         truth = {
             "split": split,
@@ -361,24 +318,9 @@ def _place(
         name, speaker = utterance.id, utterance.speaker
         line = SupervisionSegment(name, name, 0.0, seconds, speaker=speaker, custom=truth)
         made.reference.append(line)
-    if by_text:
-        custom["pronunciations"] = [[list(p) for p in word.pronunciations] for word in words]
-    recording = file_recording(
-        utterance.id, utterance.recording.resolve(), num_samples, sampling_rate
-    )
-    if sampling_rate != SAMPLING_RATE:
-        recording = recording.resample(SAMPLING_RATE)
+    path = utterance.recording.resolve()
+    recording = file_recording(utterance.id, path, num_samples, sampling_rate, SAMPLING_RATE)
     cut = recording_cut(
         recording, custom, text=utterance.text, language="English", speaker=utterance.speaker
     )
     made.cuts[split].append(cut)
-
-
-def _counts(cuts: Sequence[MonoCut]) -> dict[str, float]:
-    return {
-        "utterances": len(cuts),
-        "units": sum(len(cut.supervisions[0].custom["units"]) for cut in cuts),
-        "recordings": len(cuts),
-        "speakers": len({cut.supervisions[0].speaker for cut in cuts}),
-        "seconds": round(sum(cut.duration for cut in cuts), 3),
-    }

@@ -91,14 +91,15 @@ def test_bad_clips_are_skipped_with_file_and_reason_and_the_rest_goes_on(tmp_pat
     assert {line["id"] for line in lines} == set(reasons)
     for line in lines:
         assert reasons[line["id"]] in line["reason"]
-        assert line["place"] == str(folder / f"{line['id']}.wav")
+        assert line["source"] == str(folder / f"{line['id']}.wav")
 
 
 def test_fsdd_folder_that_is_missing_or_empty(tmp_path):
+    report = StageReport("test", tmp_path)
     with pytest.raises(ValueError, match="no such folder"):
-        prepare_fsdd(tmp_path / "gone")
+        prepare_fsdd(tmp_path / "gone", report)
     with pytest.raises(ValueError, match="no wav file"):
-        prepare_fsdd(tmp_path)
+        prepare_fsdd(tmp_path, report)
 
 
 def test_download_of_fsdd(tmp_path, digits, monkeypatch):

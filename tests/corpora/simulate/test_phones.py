@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from mlvae.corpora.simulate.phones import (
 )
 from mlvae.corpora.simulate.plan import SPEAKERS, read_sentences
 from mlvae.corpora.simulate.times import PhoneMismatch, close_gaps, join_events
-from mlvae.corpora.simulate.voice import SpeechWork, SpokenUtterance, resample
+from mlvae.corpora.simulate.voice import SpokenUtterance, resample
 from tests.data.conftest import ROOT
 
 
@@ -71,7 +72,9 @@ def spoken(tmp_path_factory):
     utterances.append(utterance([["AA1"]], "nobody.wav", "en-us+nobody-has-this"))
     answered = subprocess.run(
         [sys.executable, "-m", "mlvae.corpora.simulate.voice"],
-        input=SpeechWork(0, str(folder), utterances).to_json(),
+        input=json.dumps(
+            {"seed": 0, "folder": str(folder), "utterances": [asdict(u) for u in utterances]}
+        ),
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
