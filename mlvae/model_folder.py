@@ -768,7 +768,7 @@ def portions(
     items: Iterable[Item],
     seconds: Callable[[Item], float],
     speaker: Callable[[Item], str | None],
-    most: tuple[int, float] = (PORTION_UTTERANCES, PORTION_SECONDS),
+    most: tuple[int, float] | None = None,
 ) -> Iterator[list[Item]]:
     """What is worked on together, of bounded length, always the same of the same utterances.
 
@@ -779,12 +779,13 @@ def portions(
         items: utterances in their order.
         seconds: of one of them.
         speaker: of one of them; None: nobody is named.
-        most: utterances and seconds of a portion.
+        most: utterances and seconds of a portion; None: few.
     """
+    utterances, longest = most or (PORTION_UTTERANCES, PORTION_SECONDS)
     portion: list[Item] = []
     total = 0.0
     for item in items:
-        full = max(len(portion) / most[0], total / most[1])
+        full = max(len(portion) / utterances, total / longest)
         if full >= 1 or (full >= 0.5 and speaker(item) != speaker(portion[-1])):
             yield portion
             portion, total = [], 0.0
