@@ -20,7 +20,7 @@ from mlvae.data.units import UnitTable
 from mlvae.device import denormals_flushed, select_device
 from mlvae.made import Record, file_digest, remove_made
 from mlvae.plausibility import FlaggedUnits, count_flagged, training_warnings
-from mlvae.portions import answer_in_portions
+from mlvae.portions import answer_in_portions, portioned
 from mlvae.program import start_program
 from mlvae.report.textgrid import textgrid_paths, write_textgrids
 from mlvae.shard import Shard, dealt, found_shards, not_done, remove_shards
@@ -133,7 +133,8 @@ def localize(options: ModelOptions, shards: Mapping[Shard, Path]) -> int:
                 too_short = join(path, {cut_id: answers[own[cut_id]] for cut_id in cuts.ids})
             else:
                 keeper = keep_passes(folder / CHECKPOINT, runs[name], 0, [cuts])
-                answered = answer_in_portions(path, cuts, keeper, localizer)
+                every = read_cuts(manifest)
+                answered = answer_in_portions(path, every, keeper, localizer, cuts.ids)
                 if options.shard is not None:
                     remove_made(folder / RUN)
                 answered.write()
@@ -166,11 +167,17 @@ def localize(options: ModelOptions, shards: Mapping[Shard, Path]) -> int:
 
 
 def shards_of(manifest: Path, count: int) -> dict[str, Shard]:
-    """The shard of each cut, by its id: a speaker's cuts, which are judged together, have one."""
-    groups, seconds = {}, {}
-    for cut in read_cuts(manifest):
-        groups[cut.id] = cut.supervisions[0].speaker or (cut.id,)
-        seconds[cut.id] = cut.duration
+    """The shard of each cut, by its id: what is judged together has one.
+
+    That is a speaker's cuts of the same portion.
+    """
+    groups: dict[str, tuple] = {}
+    seconds: dict[str, float] = {}
+    for number, some in enumerate(portioned(read_cuts(manifest))):
+        for cut in some:
+            speaker = cut.supervisions[0].speaker if cut.supervisions else None
+            groups[cut.id] = number, speaker or (cut.id,)
+            seconds[cut.id] = cut.duration
     numbers = dealt(((groups[cut_id], seconds[cut_id]) for cut_id in groups), count)
     return {cut_id: Shard(count, numbers[group]) for cut_id, group in groups.items()}
 
