@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -94,6 +94,7 @@ def answer_in_portions(
     cuts: Iterable[Cut],
     keeper: Keeper,
     answer: Callable[[CutSet, Passes], tuple[CutSet, list[str]]],
+    ids: Collection[str] | None = None,
 ) -> Answered:
     """Answer cuts, those of a portion together.
 
@@ -102,9 +103,10 @@ def answer_in_portions(
 
     Args:
         path: the manifest that answers are for, ``NAME.jsonl.gz``.
-        cuts: to answer.
+        cuts: of which portions are made.
         keeper: of these cuts and of what answers them.
         answer: gives the cuts of a portion that have an answer, and the ids of the others.
+        ids: of the cuts to answer; None: all. Portions are the same whichever these are.
 
     Raises:
         InTheWayError: where something is to be written lies what was not made here.
@@ -119,7 +121,10 @@ def answer_in_portions(
     if not all(part(number).is_file() for number in range(done)):
         done, without = 0, []  # somebody has removed one
     parts: list[Path] = []
-    for some in portions(cuts, lambda cut: cut.duration, _speaker, PORTION):
+    for whole in portioned(cuts):
+        some = [cut for cut in whole if ids is None or cut.id in ids]
+        if not some:
+            continue
         parts.append(part(len(parts)))
         if len(parts) <= done:
             continue
@@ -132,5 +137,10 @@ def answer_in_portions(
     return Answered(path, parts, without, keeper)
 
 
+def portioned(cuts: Iterable[Cut]) -> Iterator[list[Cut]]:
+    """Cuts in portions of :data:`PORTION`, which end between two speakers where they can."""
+    return portions(cuts, lambda cut: cut.duration, _speaker, PORTION)
+
+
 def _speaker(cut: Cut) -> str | None:
-    return cut.supervisions[0].speaker
+    return cut.supervisions[0].speaker if cut.supervisions else None

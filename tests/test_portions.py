@@ -6,7 +6,8 @@ import pytest
 
 from mlvae import portions
 from mlvae.data.dataset import load_cuts
-from tests.answering import Answering
+from mlvae.train.loop import keep_passes
+from tests.answering import Answering, make_cut
 from tests.recipes.conftest import scripts_find_each_other  # noqa: F401
 
 
@@ -52,3 +53,18 @@ def test_parts_of_other_cuts_are_not_taken(tmp_path, monkeypatch):
     stage.meanwhile = lambda: None
     assert stage() == 0 and stage.asked == 4
     assert list(load_cuts(stage.exp / "quick" / "cuts_test.jsonl.gz").ids) == ["d", "e", "f"]
+
+
+def test_portions_do_not_depend_on_which_cuts_are_answered(tmp_path, monkeypatch):
+    monkeypatch.setattr(portions, "PORTION", (2, 3600.0))
+    cuts, asked = [make_cut(str(number)) for number in range(7)], []
+
+    def answer(some, passes):
+        asked.append(list(some.ids))
+        return some, []
+
+    keeper = keep_passes(tmp_path / "checkpoint.safetensors", {}, 0, [])
+    path, ids = tmp_path / "cuts.jsonl.gz", {"0", "3", "4", "5"}
+    portions.answer_in_portions(path, cuts, keeper, answer, ids).write()
+    assert asked == [["0"], ["3"], ["4", "5"]]
+    assert set(load_cuts(path).ids) == ids

@@ -409,8 +409,18 @@ def test_shards_joined_are_the_bytes_of_one_process(
     assert [sum(map(int, some)) for some in zip(*sums)] == list(map(int, counted))
     page = read_page(PAGE.read_text(encoding="utf-8"))
     check_folder(tmp_path / "out", Format(dict.fromkeys(page["Answers"].names)))
-    work = localization._Work.__call__
+    work, write = localization._Work.__call__, localization._Parts.write
     monkeypatch.setattr(localization._Work, "__call__", None)  # all is done
+
+    def killed(self, number, lines):
+        write(self, number, lines)
+        if number == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(localization._Parts, "write", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(recordings, "out", *everything)
+    monkeypatch.setattr(localization._Parts, "write", write)
     assert run(recordings, "out", *everything) == 1
     assert content(tmp_path / "out") == content(tmp_path / "whole")
     assert not {"parts", "shards"} & set(os.listdir(tmp_path / "out"))
