@@ -15,7 +15,7 @@ from options import ModelOptions, parse_model_options
 
 from mlvae.config import load_config
 from mlvae.data.dataset import StoredCuts, UnitDataset, read_cuts
-from mlvae.data.manifests import write_json, write_lines
+from mlvae.data.manifests import read_json, write_json, write_lines
 from mlvae.data.units import UnitTable
 from mlvae.device import denormals_flushed, select_device
 from mlvae.made import Record, file_digest, remove_made
@@ -196,7 +196,7 @@ def check_done(
         for name, run in runs.items():
             if not (home / name / RUN).is_file():
                 left.add(shard)
-            elif json.loads((home / name / RUN).read_text("utf-8")) != {**run, "cuts": cuts}:
+            elif read_json(home / name / RUN) != {**run, "cuts": cuts}:
                 raise ValueError(
                     f"{home / name}: of other models, cuts or settings: run it again with --shard "
                     f"{shard}, or delete the folder"
