@@ -49,7 +49,7 @@ from mlvae.model_folder import (
     read_about,
     tensors_in,
 )
-from mlvae.portions import portions
+from mlvae.portions import portions, speaker_of
 from mlvae.systems import KINDS, Setup, TrainedSystem
 from mlvae.systems.align import Aligner
 from mlvae.systems.localize import BATCH_FRAMES
@@ -249,10 +249,6 @@ class Texts:
         return custom
 
 
-def _speaker(cut: MonoCut) -> str | None:
-    return cut.supervisions[0].speaker
-
-
 @dataclass(frozen=True)
 class Localized:
     """What :meth:`Model.localize` returns.
@@ -318,7 +314,7 @@ class Model:
                 except Exception as error:  # whatever is wrong with one cut, the others go on
                     skipped[cut.id] = f"{type(error).__name__}: {one_line(error)}"
 
-        for portion in portions(prepared(), lambda cut: cut.duration, _speaker):
+        for portion in portions(prepared(), lambda cut: cut.duration, speaker_of):
             self._answer_each(portion, answers, skipped)
         return Localized(answers, skipped)
 

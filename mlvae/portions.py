@@ -15,11 +15,9 @@ from mlvae.data.manifests import write_lines, write_manifest
 from mlvae.made import remove_made
 from mlvae.train.loop import Keeper, Passes
 
-#: What is worked on together has at most so many utterances, and ends when it has so many seconds,
-#: or half of either, where another speaker begins.
-PORTION_UTTERANCES, PORTION_SECONDS = 32, 600.0
-#: Utterances and seconds of cuts that are answered together, at most; see :func:`portions`.
-PORTION = (6000, 6 * 3600.0)
+#: Utterances and seconds of what is worked on together, at most; half of either, where another
+#: speaker begins. Few of new recordings, so that little is in memory; many in stages 3 and 5.
+FEW, MANY = (32, 600.0), (6000, 6 * 3600.0)
 
 Item = TypeVar("Item")
 
@@ -39,9 +37,9 @@ def portions(
         items: utterances in their order.
         seconds: of one of them.
         speaker: of one of them; None: nobody is named.
-        most: utterances and seconds of a portion; None: few.
+        most: utterances and seconds of a portion; None: :data:`FEW`.
     """
-    utterances, longest = most or (PORTION_UTTERANCES, PORTION_SECONDS)
+    utterances, longest = most or FEW
     portion: list[Item] = []
     total = 0.0
     for item in items:
@@ -138,9 +136,10 @@ def answer_in_portions(
 
 
 def portioned(cuts: Iterable[Cut]) -> Iterator[list[Cut]]:
-    """Cuts in portions of :data:`PORTION`, which end between two speakers where they can."""
-    return portions(cuts, lambda cut: cut.duration, _speaker, PORTION)
+    """Cuts in portions of :data:`MANY`, which end between two speakers where they can."""
+    return portions(cuts, lambda cut: cut.duration, speaker_of, MANY)
 
 
-def _speaker(cut: Cut) -> str | None:
+def speaker_of(cut: Cut) -> str | None:
+    """Who speaks in a cut; None: nobody is named."""
     return cut.supervisions[0].speaker if cut.supervisions else None

@@ -19,7 +19,7 @@ def test_a_killed_stage_goes_on_behind_its_last_portion(tmp_path, monkeypatch, l
         (tmp_path / name).mkdir()
     whole, stage = (Answering(tmp_path / name, names) for name in ("whole", "parts"))
     assert whole() == 0 and whole.asked == 1
-    monkeypatch.setattr(portions, "PORTION", (2, 3600.0))
+    monkeypatch.setattr(portions, "MANY", (2, 3600.0))
 
     def kill():
         if stage.asked == 3:
@@ -45,7 +45,7 @@ def test_a_killed_stage_goes_on_behind_its_last_portion(tmp_path, monkeypatch, l
 
 def test_parts_of_other_cuts_are_not_taken(tmp_path, monkeypatch):
     stage = Answering(tmp_path, ["a", "b", "c"])
-    monkeypatch.setattr(portions, "PORTION", (2, 3600.0))
+    monkeypatch.setattr(portions, "MANY", (2, 3600.0))
     stage.meanwhile = lambda: stage.asked == 1 or 1 / 0
     with pytest.raises(ZeroDivisionError):
         stage()
@@ -56,7 +56,7 @@ def test_parts_of_other_cuts_are_not_taken(tmp_path, monkeypatch):
 
 
 def test_portions_do_not_depend_on_which_cuts_are_answered(tmp_path, monkeypatch):
-    monkeypatch.setattr(portions, "PORTION", (2, 3600.0))
+    monkeypatch.setattr(portions, "MANY", (2, 3600.0))
     cuts, asked = [make_cut(str(number)) for number in range(7)], []
 
     def answer(some, passes):

@@ -303,7 +303,7 @@ def test_a_chunk_ends_rather_between_speakers_and_never_is_too_large():
 
 
 def test_a_killed_run_goes_on_and_gives_the_same(recordings, run, tmp_path, monkeypatch):
-    monkeypatch.setattr(mlvae.portions, "PORTION_UTTERANCES", 2)
+    monkeypatch.setattr(mlvae.portions, "FEW", (2, 600.0))
     (recordings / "torn.wav").write_bytes(b"RIFF")
     (recordings / "torn.txt").write_text("one")
     everything = ("--format", "textgrid,ctm,json,csv,cuts")
@@ -343,7 +343,7 @@ def test_files_of_other_formats_are_of_this_run_or_gone(recordings, run, tmp_pat
 
 
 def test_parts_of_other_recordings_are_not_gone_on_from(recordings, cuts, run, monkeypatch):
-    monkeypatch.setattr(mlvae.portions, "PORTION_UTTERANCES", 2)
+    monkeypatch.setattr(mlvae.portions, "FEW", (2, 600.0))
     work, done, at = localization._Work.__call__, [], 3
 
     def killed(self, chunk):
@@ -388,7 +388,7 @@ def test_several_processes_give_the_same(recordings, run, tmp_path, monkeypatch)
 def test_shards_joined_are_the_bytes_of_one_process(
     count, recordings, run, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(mlvae.portions, "PORTION_UTTERANCES", 2)
+    monkeypatch.setattr(mlvae.portions, "FEW", (2, 600.0))
     (recordings / "torn.wav").write_bytes(b"RIFF")
     (recordings / "torn.txt").write_text("one")
     for name in ("alone", "lonely"):
