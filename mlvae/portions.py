@@ -12,7 +12,7 @@ from lhotse import CutSet
 from lhotse.cut import Cut
 
 from mlvae.data.manifests import write_lines, write_manifest
-from mlvae.made import remove_made
+from mlvae.made import Record
 from mlvae.train.loop import Keeper, Passes
 
 #: Utterances and seconds of what is worked on together, at most; half of either, where another
@@ -59,13 +59,13 @@ class Answered:
 
     Attributes:
         path: of the manifest that they are for.
-        parts: manifests of the portions, in their order.
+        num_parts: how many portions there are.
         without: ids of the cuts without an answer.
         keeper: knows that the parts are whole.
     """
 
     path: Path
-    parts: list[Path]
+    num_parts: int
     without: list[str]
     keeper: Keeper
 
@@ -78,12 +78,11 @@ class Answered:
         """
         write_lines(self.path, self._lines())
         self.keeper.remove()
-        for part in self.parts:
-            remove_made(part)
+        remove_parts(self.path)
 
     def _lines(self) -> Iterator[bytes]:
-        for part in self.parts:
-            with gzip.open(part, "rb") as lines:
+        for number in range(self.num_parts):
+            with gzip.open(_part(self.path, number), "rb") as lines:
                 yield from lines
 
 
@@ -113,26 +112,41 @@ def answer_in_portions(
     progress, passes = keeper.state.progress, keeper.state.passes
     done, without = progress.get("portions", 0), progress.get("without", [])
 
-    def part(number: int) -> Path:
-        return path.with_name(f"{path.name.split('.')[0]}.{number}.jsonl.gz")
-
-    if not all(part(number).is_file() for number in range(done)):
-        done, without = 0, []  # somebody has removed one
-    parts: list[Path] = []
+    if not all(map(_record(path).is_ours, (_part(path, number) for number in range(done)))):
+        done, without = 0, []  # somebody has removed one, or changed it
+        progress.update(portions=done, without=without)
+        passes.clear()  # they are of the portion that was under way
+    count = 0
     for whole in portioned(cuts):
         some = [cut for cut in whole if ids is None or cut.id in ids]
         if not some:
             continue
-        parts.append(part(len(parts)))
-        if len(parts) <= done:
+        count += 1
+        if count <= done:
             continue
         found, short = answer(CutSet.from_cuts(some), passes)
-        write_manifest(parts[-1], found)
+        write_manifest(_part(path, count - 1), found)
         without += short
-        progress.update(portions=len(parts), without=without)
+        progress.update(portions=count, without=without)
         passes.clear()
         keeper.save()
-    return Answered(path, parts, without, keeper)
+    return Answered(path, count, without, keeper)
+
+
+def remove_parts(path: Path) -> None:
+    """Remove all parts of a manifest that were made here, also those of an earlier, killed run."""
+    record = _record(path)
+    for part in path.parent.glob(f"{path.name.split('.')[0]}.*.jsonl.gz"):
+        if part.name.split(".")[1].isdecimal() and record.is_ours(part):
+            record.remove(part)
+
+
+def _record(path: Path) -> Record:
+    return Record.above(path) or Record(path.parent)
+
+
+def _part(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.name.split('.')[0]}.{number}.jsonl.gz")
 
 
 def portioned(cuts: Iterable[Cut]) -> Iterator[list[Cut]]:
