@@ -93,18 +93,13 @@ def _lines(path: Path) -> list[tuple[int, str]]:
 
 @dataclass(frozen=True)
 class SymbolMap:
-    """What the symbols of a model stand for.
+    """What the symbols of a model stand for."""
 
-    Attributes:
-        matrix: float32 (V, N), the share of each symbol's posterior that a unit gets; rows sum to
-            one, or to zero for a symbol of no unit.
-        unused: symbols of no unit, without the blank.
-        missing: units of no symbol.
-    """
-
+    #: float32 (V, N), the share of each symbol's posterior that a unit gets; rows sum to one, or to
+    #: zero for a symbol of no unit.
     matrix: torch.Tensor
-    unused: tuple[str, ...]
-    missing: tuple[str, ...]
+    unused: tuple[str, ...]  # symbols of no unit, without the blank
+    missing: tuple[str, ...]  # units of no symbol
 
     def describe(self) -> str:
         """What is left on either side, in one line."""

@@ -33,17 +33,11 @@ class MlVaeConfig(Settings):
 
 @dataclass
 class Posteriors:
-    """What the networks say of each frame; natural logs, the arguments of the ML-FSA's emissions.
+    """What the networks say of each frame, in natural logs, as the ML-FSA's emissions take it."""
 
-    Attributes:
-        units: (B, T, N * S [+ 1 silence]), log q(y_t), by unit and state.
-        boundary: (B, T, 2), log q(b_t = 0) and log q(b_t = 1).
-        correctness: (B, T, 2), log q(pi_t = 0) and log q(pi_t = 1).
-    """
-
-    units: torch.Tensor
-    boundary: torch.Tensor
-    correctness: torch.Tensor
+    units: torch.Tensor  # (B, T, N * S [+ 1 silence]), log q(y_t), by unit and state
+    boundary: torch.Tensor  # (B, T, 2), log q(b_t = 0) and log q(b_t = 1)
+    correctness: torch.Tensor  # (B, T, 2), log q(pi_t = 0) and log q(pi_t = 1)
 
 
 class MlVae(nn.Module):

@@ -110,23 +110,15 @@ PAUSE = 20
 
 @dataclass
 class AlignConfig(Settings):
-    """How the aligner is trained.
+    """How the aligner is trained."""
 
-    Attributes:
-        model: sizes of the narrow acoustic model, with its states per unit.
-        rounds: rounds of training and realigning.
-        epochs_per_round: passes over all frames per round.
-        batch_frames: frames a step; they are drawn from all cuts.
-        learning_rate: of Adam.
-        search_frames: largest batch of the search, in frames with padding.
-    """
-
+    #: Sizes of the narrow acoustic model, with its states per unit.
     model: NarrowAcousticModelConfig = field(default_factory=NarrowAcousticModelConfig)
-    rounds: Count = 8
-    epochs_per_round: Count = 2
-    batch_frames: Count = 2048
-    learning_rate: LearningRate = 1e-3
-    search_frames: Count = 20000
+    rounds: Count = 8  # rounds of training and realigning
+    epochs_per_round: Count = 2  # passes over all frames per round
+    batch_frames: Count = 2048  # frames a step; they are drawn from all cuts
+    learning_rate: LearningRate = 1e-3  # of Adam
+    search_frames: Count = 20000  # largest batch of the search, in frames with padding
 
 
 class Aligner:

@@ -67,15 +67,10 @@ class GopSettings(Settings):
 
 @dataclass
 class Gop:
-    """A system of kind ``gop``, ready to answer.
+    """A system of kind ``gop``, ready to answer."""
 
-    Attributes:
-        model: of the other system.
-        score: see :class:`GopSettings`.
-    """
-
-    model: UnitModel
-    score: str
+    model: UnitModel  # of the other system
+    score: str  # see :class:`GopSettings`
 
     def localize(
         self, cuts: CutSet, passes: Passes | None = None, max_frames: int = 8000

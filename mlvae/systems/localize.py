@@ -373,21 +373,13 @@ def refine_boundaries(
 
 @dataclass(frozen=True)
 class _Sound:
-    """What is aligned for better boundaries.
+    """What is aligned for better boundaries."""
 
-    Attributes:
-        symbol: what was perceived; the canonical one of a unit that was left out.
-        start: where it lies up to now, in seconds.
-        duration: the same.
-        unit: which of the cut's canonical units it is; None where it is none.
-        deleted: whether nothing was perceived of it.
-    """
-
-    symbol: str
-    start: float
-    duration: float
-    unit: int | None
-    deleted: bool
+    symbol: str  # what was perceived; the canonical one of a unit that was left out
+    start: float  # where it lies up to now, in seconds
+    duration: float  # the same
+    unit: int | None  # which of the cut's canonical units it is; None where it is none
+    deleted: bool  # whether nothing was perceived of it
 
 
 def _sounds(cut: Cut, units: Sequence[int | None] | None) -> list[_Sound]:

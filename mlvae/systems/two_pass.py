@@ -51,17 +51,11 @@ Batch = Sequence[tuple[Cut, Section]]
 
 @dataclass
 class TwoPassFa:
-    """A recogniser that is ready for use.
+    """A recogniser that is ready for use."""
 
-    Attributes:
-        aligner: of stage 3; its model serves both passes.
-        insertion_score: natural-log score of starting a unit in the loop.
-        dataset: gives features and units, without deltas.
-    """
-
-    aligner: Aligner
-    insertion_score: float
-    dataset: UnitDataset
+    aligner: Aligner  # of stage 3; its model serves both passes
+    insertion_score: float  # natural-log score of starting a unit in the loop
+    dataset: UnitDataset  # gives features and units, without deltas
 
     def recognize(self, cuts: CutSet, passes: Passes | None = None) -> dict[str, list[str]]:
         """Units recognised in each cut, by its id; none where it is too short for a unit."""

@@ -187,37 +187,27 @@ class W2vCtcConfig(Settings):
     """How wav2vec 2.0 is fine-tuned and read.
 
     The convolutions of the feature extractor are never trained.
-
-    Attributes:
-        checkpoint: file with the weights to start from; empty: ``hub_file``.
-        hub_file: file name of one of torchaudio's bundles, taken where torch.hub has downloaded it
-            before; nothing is downloaded.
-        epochs: passes over the training cuts; the one with the least CTC loss on the canonical
-            units of the validation cuts is kept.
-        batch_cuts: cuts a step.
-        learning_rate: of Adam, for the pretrained layers.
-        output_learning_rate: for the new output layer.
-        warmup_steps: steps in which the learning rates rise evenly from 0.
-        frozen_layers: transformer layers, from the lowest, that are not trained; above 0 the
-            projection before them is not trained either.
-        dropout: in the transformer.
-        layer_drop: probability that a transformer layer is left out of a training step.
-        gradient_clip: largest norm of the gradient; 0 for no limit.
-        margin: how far a segment may reach beyond the frames of its unit, in seconds.
     """
 
-    checkpoint: str = ""
+    checkpoint: str = ""  # file with the weights to start from; empty: ``hub_file``
+    #: File name of one of torchaudio's bundles, taken where torch.hub has downloaded it before;
+    #: nothing is downloaded.
     hub_file: str = "wav2vec2_fairseq_base_ls960.pth"
+    #: Passes over the training cuts; the one with the least CTC loss on the canonical units of the
+    #: validation cuts is kept.
     epochs: Count = 10
-    batch_cuts: Count = 8
-    learning_rate: LearningRate = 5e-5
-    output_learning_rate: LearningRate = 1e-3
-    warmup_steps: CountOrNone = 200
+    batch_cuts: Count = 8  # cuts a step
+    learning_rate: LearningRate = 5e-5  # of Adam, for the pretrained layers
+    output_learning_rate: LearningRate = 1e-3  # for the new output layer
+    warmup_steps: CountOrNone = 200  # steps in which the learning rates rise evenly from 0
+    #: Transformer layers, from the lowest, that are not trained; above 0 the projection before them
+    #: is not trained either.
     frozen_layers: CountOrNone = 0
-    dropout: Fraction = 0.1
+    dropout: Fraction = 0.1  # in the transformer
+    #: Probability that a transformer layer is left out of a training step.
     layer_drop: Fraction = 0.05
-    gradient_clip: Weight = 1.0
-    margin: Weight = 0.5
+    gradient_clip: Weight = 1.0  # largest norm of the gradient; 0 for no limit
+    margin: Weight = 0.5  # how far a segment may reach beyond the frames of its unit, in seconds
 
 
 def load_waveform(cut: Cut) -> torch.Tensor:
@@ -231,19 +221,12 @@ def load_waveform(cut: Cut) -> torch.Tensor:
 
 @dataclass
 class W2vCtc:
-    """A trained recogniser.
+    """A trained recogniser."""
 
-    Attributes:
-        model: the network.
-        table: its units.
-        margin: see :class:`W2vCtcConfig`.
-        device: where it runs.
-    """
-
-    model: Wav2VecCtc
-    table: UnitTable
-    margin: float
-    device: torch.device
+    model: Wav2VecCtc  # the network
+    table: UnitTable  # its units
+    margin: float  # see :class:`W2vCtcConfig`
+    device: torch.device  # where it runs
 
     def log_probs(self, cut: Cut) -> torch.Tensor:
         """Log-posteriors (T, N + 1) of a cut on CPU.

@@ -58,25 +58,15 @@ RATES = np.exp(np.linspace(math.log(0.003), math.log(0.6), 30))
 
 @dataclass(frozen=True)
 class Evidence:
-    """How measures of a unit become a log-likelihood ratio.
+    """How measures of a unit become a log-likelihood ratio."""
 
-    Attributes:
-        centres: by measure and canonical unit (M, N) what is usual.
-        spreads: of the M measures, see :func:`_spreads`.
-        median: of all units' mean deviations.
-        weight: of the mean deviation.
-        bias: log-likelihood ratio where nothing deviates.
-        rate: r, fraction of units that seem to be wrong already.
-        median_part: how much of a recording's median deviation is taken away.
-    """
-
-    centres: tuple[tuple[float, ...], ...]
-    spreads: tuple[float, ...]
-    median: float
-    weight: float
-    bias: float
-    rate: float
-    median_part: float = MEDIAN_PART
+    centres: tuple[tuple[float, ...], ...]  # by measure and canonical unit (M, N) what is usual
+    spreads: tuple[float, ...]  # of the M measures, see :func:`_spreads`
+    median: float  # of all units' mean deviations
+    weight: float  # of the mean deviation
+    bias: float  # log-likelihood ratio where nothing deviates
+    rate: float  # r, fraction of units that seem to be wrong already
+    median_part: float = MEDIAN_PART  # how much of a recording's median deviation is taken away
 
     def to_dict(self) -> dict:
         """As JSON keeps it."""

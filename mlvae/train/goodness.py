@@ -29,17 +29,12 @@ LOG_ZERO = -1e4
 
 
 class Goodness(NamedTuple):
-    """Goodness of pronunciation of L units; of a unit without frames NaN, and -1.
+    """Goodness of pronunciation of L units; of a unit without frames NaN, and -1."""
 
-    Attributes:
-        gop: float64 (L,), mean log posterior, at most 0.
-        ratio: float64 (L,), less that of the best other unit; infinite where there is no other.
-        best_other: int64 (L,), that unit.
-    """
-
-    gop: torch.Tensor
+    gop: torch.Tensor  # float64 (L,), mean log posterior, at most 0
+    #: float64 (L,), less that of the best other unit; infinite where there is no other.
     ratio: torch.Tensor
-    best_other: torch.Tensor
+    best_other: torch.Tensor  # int64 (L,), that unit
 
 
 def goodness_of_pronunciation(
@@ -113,22 +108,16 @@ def unit_log_probs(
 
 @dataclass(frozen=True)
 class UnitModel:
-    """The acoustic model of a trained system.
+    """The acoustic model of a trained system."""
 
-    Attributes:
-        log_probs: gives log posteriors of states (and silence), float (B, T, N * S [+ 1]), of
-            features, float (B, T, F), of which rows have these lengths, int64 (B,).
-        dataset: gives the features, and the units.
-        device: where it runs.
-        states_per_unit: S.
-        known: by cut id log posteriors of states, float (T, N * S [+ 1]) on CPU, of cuts that the
-            model need not see again. Who puts them there takes them away.
-    """
-
+    #: Gives log posteriors of states (and silence), float (B, T, N * S [+ 1]), of features, float
+    #: (B, T, F), of which rows have these lengths, int64 (B,).
     log_probs: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-    dataset: UnitDataset
-    device: torch.device
-    states_per_unit: int = 1
+    dataset: UnitDataset  # gives the features, and the units
+    device: torch.device  # where it runs
+    states_per_unit: int = 1  # S
+    #: By cut id log posteriors of states, float (T, N * S [+ 1]) on CPU, of cuts that the model
+    #: need not see again. Who puts them there takes them away.
     known: dict[str, torch.Tensor] = field(default_factory=dict)
 
     @torch.no_grad()

@@ -34,19 +34,14 @@ IGNORE = -100
 
 @dataclass
 class FrameTargets:
-    """Frame-level labels of a batch.
+    """Frame-level labels of a batch."""
 
-    Attributes:
-        unit: int64 (B, T), the unit of each frame, ``num_units`` for silence, or ``IGNORE``.
-        column: int64 (B, T), the estimator's output for that unit and its state, or ``IGNORE``.
-        boundary: float (B, T), 1 where a unit starts.
-        mispronounced: float (B, T), 1 in frames of a mispronounced unit.
-    """
-
+    #: int64 (B, T), the unit of each frame, ``num_units`` for silence, or ``IGNORE``.
     unit: torch.Tensor
+    #: int64 (B, T), the estimator's output for that unit and its state, or ``IGNORE``.
     column: torch.Tensor
-    boundary: torch.Tensor
-    mispronounced: torch.Tensor
+    boundary: torch.Tensor  # float (B, T), 1 where a unit starts
+    mispronounced: torch.Tensor  # float (B, T), 1 in frames of a mispronounced unit
 
     def to(self, device: torch.device) -> FrameTargets:
         """The same on another device."""
@@ -241,21 +236,13 @@ def boundary_prior(
 
 @dataclass
 class Batch:
-    """One batch, on the device of training.
+    """One batch, on the device of training."""
 
-    Attributes:
-        cut_ids: ids of the B cuts, or names of sections of long ones.
-        features: float (B, T, F), scaled; padding is zero.
-        num_frames: int64 (B,).
-        targets: by frame, (B, T) each.
-        mask: bool (B, T), frames that count.
-    """
-
-    cut_ids: list[str]
-    features: torch.Tensor
-    num_frames: torch.Tensor
-    targets: FrameTargets
-    mask: torch.Tensor
+    cut_ids: list[str]  # ids of the B cuts, or names of sections of long ones
+    features: torch.Tensor  # float (B, T, F), scaled; padding is zero
+    num_frames: torch.Tensor  # int64 (B,)
+    targets: FrameTargets  # by frame, (B, T) each
+    mask: torch.Tensor  # bool (B, T), frames that count
 
 
 class Means(Gathered):
