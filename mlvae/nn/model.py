@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from mlvae.bounds import Settings
-from mlvae.nn.boundary import BoundaryDetector, BoundaryDetectorConfig, boundary_log_probs
+from mlvae.nn.boundary import BoundaryDetector, boundary_log_probs
 from mlvae.nn.estimator import PhonemeEstimator, PhonemeEstimatorConfig
 from mlvae.nn.generator import SpeechGenerator, SpeechGeneratorConfig
-from mlvae.nn.layers import FeatureScale
+from mlvae.nn.layers import FeatureScale, RecurrentConfig
 
 
 @dataclass
@@ -26,7 +26,7 @@ class MlVaeConfig(Settings):
         generator: speech generator phi_h.
     """
 
-    boundary: BoundaryDetectorConfig = field(default_factory=BoundaryDetectorConfig)
+    boundary: RecurrentConfig = field(default_factory=RecurrentConfig)
     estimator: PhonemeEstimatorConfig = field(default_factory=PhonemeEstimatorConfig)
     generator: SpeechGeneratorConfig = field(default_factory=SpeechGeneratorConfig)
 
