@@ -36,7 +36,7 @@ from mlvae.train.evidence import (
     fit_evidence,
     replace_units,
 )
-from mlvae.train.goodness import UnitModel, model_of_estimator
+from mlvae.train.goodness import UnitModel
 from mlvae.train.pronunciations import by_position, positions_of_slots
 from mlvae.train.rates import Rates, RatesConfig, UnitSequences, fit_rates, unit_sequences
 from mlvae.train.settings import Decoding
@@ -109,7 +109,7 @@ class Judge:
 
     def save(self, path: Path) -> None:
         """Write a JSON file."""
-        content = {"evidence": self.evidence.to_dict(), "rates": self.rates.to_dict()}
+        content = {"evidence": asdict(self.evidence), "rates": asdict(self.rates)}
         with atomic_path(path) as part:
             part.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
@@ -183,10 +183,18 @@ class SearchedModel:
     dataset: UnitDataset  # gives features and units
     device: torch.device  # where to run
 
+    def unit_model(self) -> UnitModel:
+        """The phoneme estimator as an acoustic model of units."""
+
+        def log_probs(features: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+            self.model.eval()
+            return self.model.estimator(self.model.scale(features), lengths)
+
+        return UnitModel(log_probs, self.dataset, self.device, self.model.states_per_unit)
+
     def unit_models(self, aligner: Aligner) -> tuple[UnitModel, ...]:
         """The acoustic models that are asked for goodness of pronunciation."""
-        estimator = model_of_estimator(self.model, self.dataset, self.device)
-        return estimator, aligner.unit_model(self.dataset.plain())
+        return self.unit_model(), aligner.unit_model(self.dataset.plain())
 
     def wrong_units(self, cuts: CutSet) -> dict[str, torch.Tensor]:
         """P(mispronounced or deleted) over all paths by cut id, float64 (L,).

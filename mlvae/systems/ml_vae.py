@@ -95,7 +95,6 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
         train_cuts,
         valid_cuts,
         dataset,
-        dataset.table,
         settings.train,
         folder,
         device,

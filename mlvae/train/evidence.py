@@ -29,7 +29,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import minimize
@@ -68,13 +68,9 @@ class Evidence:
     rate: float  # r, fraction of units that seem to be wrong already
     median_part: float = MEDIAN_PART  # how much of a recording's median deviation is taken away
 
-    def to_dict(self) -> dict:
-        """As JSON keeps it."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, content: dict) -> Evidence:
-        """What :meth:`to_dict` gave."""
+        """From what ``asdict`` gives, and JSON keeps."""
         centres = tuple(tuple(row) for row in content["centres"])
         return cls(**{**content, "centres": centres, "spreads": tuple(content["spreads"])})
 
@@ -243,9 +239,9 @@ def replace_units(
         The corrupted sequences, and by cut which units were replaced.
     """
     count = max(1, round(confusable * (len(log_confusion) - 1)))
-    heard = np.argsort(-log_confusion, axis=1, kind="stable")[:, :count]
+    perceived = np.argsort(-log_confusion, axis=1, kind="stable")[:, :count]
     written: list[list[int]] = [[] for _ in log_confusion]
-    for unit, likeliest in enumerate(heard):
+    for unit, likeliest in enumerate(perceived):
         for other in likeliest:
             if other != unit:
                 written[other].append(unit)

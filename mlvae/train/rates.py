@@ -30,7 +30,7 @@ nobody who is named is judged by itself. (``benchmarks/judge.py`` compares.)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -111,7 +111,6 @@ class Correctness:
     #: The product over a word's units, the first unit's being P(y_i = 0), is the probability that
     #: all are right.
     stays_right: np.ndarray
-    log_likelihood: float  # sum over utterances of the log of the likelihood ratio of all units
 
 
 @dataclass(frozen=True)
@@ -125,13 +124,9 @@ class Rates:
     of_units: tuple[float, ...]  # effects of the N units, log-odds
     mean: float  # posterior mean of the rate over the units that the chain was fitted to
 
-    def to_dict(self) -> dict:
-        """As JSON keeps it."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, content: dict) -> Rates:
-        """What :meth:`to_dict` gave."""
+        """From what ``asdict`` gives, and JSON keeps."""
         config = RatesConfig(**content["config"])
         return cls(**{**content, "config": config, "of_units": tuple(content["of_units"])})
 
@@ -222,7 +217,6 @@ class _Expected:
                 pair = np.zeros_like(step)
                 pair[:, 0] = step[:, 0]
             self.pair[here] = pair / pair.sum((1, 2), keepdims=True)
-        self.log_likelihood = float(np.log(scale).sum())
 
     @property
     def mispronounced(self) -> np.ndarray:
@@ -231,7 +225,7 @@ class _Expected:
     def result(self) -> Correctness:
         right = self.pair[:, 0]
         stays = right[:, 0] / np.maximum(right.sum(1), 1e-300)
-        return Correctness(self.mispronounced, stays, self.log_likelihood)
+        return Correctness(self.mispronounced, stays)
 
 
 class _State:

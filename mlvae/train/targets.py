@@ -36,9 +36,8 @@ IGNORE = -100
 class FrameTargets:
     """Frame-level labels of a batch."""
 
-    #: int64 (B, T), the unit of each frame, ``num_units`` for silence, or ``IGNORE``.
-    unit: torch.Tensor
-    #: int64 (B, T), the estimator's output for that unit and its state, or ``IGNORE``.
+    #: int64 (B, T), the estimator's output for each frame: its unit and state, silence, or
+    #: ``IGNORE``.
     column: torch.Tensor
     boundary: torch.Tensor  # float (B, T), 1 where a unit starts
     mispronounced: torch.Tensor  # float (B, T), 1 in frames of a mispronounced unit
@@ -68,30 +67,27 @@ def frame_targets(
         silence: whether frames outside units are silence; otherwise they are ignored.
 
     Returns:
-        :class:`FrameTargets` on CPU, T being the longest utterance. Padding has unit ``IGNORE``.
+        :class:`FrameTargets` on CPU, T being the longest utterance. Padding has column ``IGNORE``.
     """
     lengths = num_frames.tolist()
     batch, max_frames = len(spans), max(lengths)
-    unit = torch.full((batch, max_frames), IGNORE, dtype=torch.int64)
     column = torch.full((batch, max_frames), IGNORE, dtype=torch.int64)
     boundary = torch.zeros(batch, max_frames)
     mispronounced = torch.zeros(batch, max_frames)
     for row, utterance in enumerate(spans):
         if silence:
-            unit[row, : lengths[row]] = num_units
             column[row, : lengths[row]] = num_units * states_per_unit
         for span in utterance:
             if span.kind != "unit" or span.end == span.start:
                 continue
             length = span.end - span.start
             perceived = span.unit if span.perceived < 0 else span.perceived
-            unit[row, span.start : span.end] = perceived
             state = torch.arange(length) * states_per_unit // length
             column[row, span.start : span.end] = perceived * states_per_unit + state
             boundary[row, span.start] = 1.0
             if span.mispronounced:
                 mispronounced[row, span.start : span.end] = 1.0
-    return FrameTargets(unit, column, boundary, mispronounced)
+    return FrameTargets(column, boundary, mispronounced)
 
 
 def changed_frames(
