@@ -14,7 +14,7 @@ import mlvae.train.algorithms
 import mlvae.train.trainer
 from mlvae.fsa import MlFsaCompiler
 from mlvae.tiers import tier
-from mlvae.train import Decoding, TrainConfig
+from mlvae.train import Decoding
 from mlvae.train.estep import EStep, EStepResult
 from mlvae.train.loop import read_metadata
 from mlvae.train.targets import TrainingBatches, changed_frames, frame_targets
@@ -323,18 +323,3 @@ def test_silence_is_learned_at_both_ends(tmp_path):
     for batch in algorithm.batches.epoch(0, algorithm.aligned, "estimator"):
         labels.update(zip(batch.num_frames.tolist(), batch.targets.column.tolist()))
     assert labels[9] == [4, 4, 0, 0, 0, 0, 4, 4, 4]
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"selection": "accuracy"},
-        {"boundary_target": ""},
-        {"topology": "single"},
-        {"pseudo_labels_after": 3},
-        {"algorithm": "annealing"},
-    ],
-)
-def test_settings_that_do_not_exist_are_refused(wrong):
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        TrainConfig(**wrong)
