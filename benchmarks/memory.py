@@ -183,7 +183,6 @@ def held(args: Namespace) -> list[tuple[str, float]]:
             train,
             valid,
             dataset,
-            table,
             setup.settings.train,
             work,
             cpu,

@@ -56,7 +56,7 @@ def fbank(args: Namespace, shard: Shard | None) -> int:
         stage = f"{stage} --shard {shard}"
     report = StageReport(stage="1 fbank", folder=home)
     with stage_folder(stage, home, written_files(home), reads):
-        try:
+        with report.kept():
             counts = compute_fbank(
                 args.data_dir,
                 report,
@@ -64,24 +64,14 @@ def fbank(args: Namespace, shard: Shard | None) -> int:
                 allow_shared=args.allow_shared_recordings,
                 shard=shard,
             )
-        except ValueError:
-            if report.skipped:
-                report.finish()
-            raise
         if shard is not None:
             report.finish()
             return 0 if report.num_done or not report.skipped else 1
-        return finish(report, counts)
-
-
-def finish(report: StageReport, counts: dict[str, int]) -> int:
-    """Write and print what was done; the exit status."""
-    status = report.finish()
-    for split, count in counts.items():
-        if count == 0:
+        status = report.finish()
+        for split in (split for split, count in counts.items() if not count):
             log(f"stage 1 fbank: no cut of split {split} is left")
             status = 1
-    return status
+        return status
 
 
 if __name__ == "__main__":

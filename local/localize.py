@@ -76,7 +76,7 @@ def localize(options: ModelOptions, shards: Mapping[Shard, Path]) -> int:
     """
     home = options.exp_dir if options.shard is None else options.shard.folder(options.exp_dir)
     report = StageReport(stage="5 localize", folder=home)
-    try:
+    with report.kept():
         config = load_config(options.config, options.systems)
         device = select_device(options.device)
         table = UnitTable.load(options.data_dir / "units" / "tokens.txt")
@@ -148,11 +148,6 @@ def localize(options: ModelOptions, shards: Mapping[Shard, Path]) -> int:
             else:
                 write_json(folder / RUN, {**runs[name], "cuts": file_digest(manifest)})
             flagged[name] = count_flagged(localized)
-    except (ValueError, OSError) as error:
-        if report.skipped:
-            report.finish()
-        print(f"localize.py: {error}", file=sys.stderr)
-        return 1
     for name, counts in flagged.items():
         log(f"stage {report.stage}: {name}: {counts.line()}")
         # Goodness of pronunciation, with another system's model, ranks: its flags are no answer.

@@ -371,17 +371,11 @@ def _write_textgrids(lines: Sequence[dict[str, Any]], folder: Path, record: Reco
 
 @dataclass
 class _Work:
-    """Localises chunks; a copy of it goes to each process.
+    """Localises chunks; a copy of it goes to each process."""
 
-    Attributes:
-        folder: of the model.
-        options: how.
-        model: None: it is read when it is first needed.
-    """
-
-    folder: Path
-    options: Options
-    model: Model | None
+    folder: Path  # of the model
+    options: Options  # how
+    model: Model | None  # None: it is read when it is first needed
 
     def __call__(self, chunk: Sequence[Utterance]) -> list[dict[str, Any]]:
         """Lines for the utterances of a chunk, in their order.

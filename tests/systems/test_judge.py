@@ -21,9 +21,9 @@ from mlvae.score.ranking import area_under_curve
 from mlvae.systems import Setup
 from mlvae.systems.acoustic import PosteriorNetwork
 from mlvae.systems.align import AlignConfig, new_aligner
-from mlvae.systems.judge import JUDGE, Judge, JudgeConfig, SearchedModel, fit_judge, measure
-from mlvae.systems.localize import localize
-from mlvae.systems.ml_vae import MlVaeSettings, TrainedMlVae, load_ml_vae, train_ml_vae
+from mlvae.systems.judge import JUDGE, JudgeConfig, fit_judge, measure
+from mlvae.systems.localize import TrainedMlVae
+from mlvae.systems.ml_vae import MlVaeSettings, load_ml_vae, train_ml_vae
 from mlvae.tiers import DELETED, tier, with_units
 from mlvae.train import Decoding, TrainConfig
 from mlvae.train.rates import RatesConfig
@@ -186,14 +186,14 @@ class Sure(UnitDataset):
         return F.pad(3 * found, (0, 1), value=2.0).log_softmax(1)
 
 
-def somebodys(system: tuple) -> tuple[SearchedModel, Judge]:
+def somebodys(system: tuple) -> TrainedMlVae:
     _, aligner, _ = system
     model = PosteriorNetwork(torch.eye(len(TABLE)))
     model.log_prior.copy_(torch.tensor([0.15, 0.15, 0.15, 0.15, 0.4]).log())
     model.log_confusion.copy_(torch.zeros(4, 4).fill_diagonal_(-torch.inf).log_softmax(1))
-    searched = SearchedModel(model, "substitution", Decoding(acoustic_scale=0.3), Sure(TABLE), CPU)
+    searched = TrainedMlVae(model, "substitution", Decoding(acoustic_scale=0.3), Sure(TABLE), CPU)
     valid, config = spoken_cuts(40, seed=1)[0], JudgeConfig(RatesConfig(expected=0.1))
-    return searched, fit_judge(searched, valid, aligner, config, seed=0)
+    return replace(searched, judge=fit_judge(searched, valid, aligner, config, seed=0))
 
 
 @pytest.mark.parametrize("kind", ["ml_vae", "acoustic"])
@@ -204,22 +204,13 @@ def test_recordings_of_a_speaker_are_judged_together_whatever_the_batches(system
         for number, cut in enumerate(spoken_cuts(20, seed=6)[0])
     ]
     aligned, _ = aligner.align(CutSet.from_cuts(cuts), dataset())
-    if kind == "ml_vae":
-        searched = load_ml_vae(setup, aligned)
-        judge = searched.judge
-    else:
-        searched, judge = somebodys(system)
+    searched = load_ml_vae(setup, aligned) if kind == "ml_vae" else somebodys(system)
+    judge = searched.judge
     measures = measure(list(aligned), searched.wrong_units(aligned), judge.models)
     verdicts = judge.judge(list(aligned), measures)
     for max_frames in (60, 8000):
-        settings = (searched.decoding, CPU, searched.topology)
-        found, short = localize(
-            searched.model,
-            aligned,
-            searched.dataset,
-            *settings,
-            max_frames=max_frames,
-            judge=judge,
+        found, short = replace(searched, boundary_aligner=None).localize(
+            aligned, max_frames=max_frames
         )
         assert short == []
         for cut in found:

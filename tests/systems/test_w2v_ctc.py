@@ -16,7 +16,7 @@ from mlvae.config import RecipeConfig, System
 from mlvae.data.dataset import UnitDataset
 from mlvae.data.units import UnitTable
 from mlvae.device import num_parameters
-from mlvae.systems import Setup, w2v_ctc
+from mlvae.systems import Setup
 from mlvae.systems.w2v_ctc import (
     CHECKPOINT,
     MODEL,
@@ -216,16 +216,6 @@ def test_audio_is_resampled(cuts):
     assert waveform.dtype == torch.float32
 
 
-def test_without_weights_the_run_goes_on(cuts, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(torch.hub, "_hub_dir", str(tmp_path / "hub"))
-    monkeypatch.setattr(w2v_ctc, "pretrained", lambda *_: pytest.fail("there are no weights"))
-    training = train_w2v(setup_of(W2vCtcConfig(), tmp_path / "run"), *cuts)
-    assert training == {"unavailable": "no weights at hand"}
-    (line,) = capsys.readouterr().out.splitlines()
-    assert "w2v-ctc: no weights at hand: name a checkpoint" in line
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_cut_without_use_is_named_and_the_rest_goes_on(place, cuts, tmp_path, trained, capsys):
     good = list(cuts[0])[:4]
     short = with_units(good[0], ["low"] * 40)  # too many units for CTC
@@ -261,17 +251,3 @@ def test_what_does_not_fit_is_named(trained, tmp_path):
         read_w2v(tmp_path / MODEL, TONES, 0.5, CPU)
     with pytest.raises(ValueError, match="model.safetensors is of other units"):
         read_w2v(trained[0] / MODEL, UnitTable(("a", "b", "c")), 0.5, CPU)
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ({"epochs": 0}, "epochs must be a whole number from 1 to .*, not 0"),
-        ({"batch_cuts": 0}, "batch_cuts must be a whole number from 1 to .*, not 0"),
-        ({"frozen_layers": -1}, "frozen_layers must be a whole number from 0 to .*, not -1"),
-        ({"margin": -0.1}, "margin must be a number from 0 to .*, not -0.1"),
-    ],
-)
-def test_settings_are_checked(setting, message):
-    with pytest.raises(ValueError, match=message):
-        W2vCtcConfig(**setting)
