@@ -54,7 +54,7 @@ def align(options: ModelOptions) -> int:
     """Align the cuts of all splits; returns the exit status of the stage."""
     folder = options.exp_dir / "fa"
     report = StageReport(stage="3 align", folder=options.exp_dir)
-    try:
+    with report.kept():
         # Of a test part that is everything, each cut counts in the part that it is also of.
         apart = parts_apart(about_corpus(options.data_dir))
         reports = {split: report if split in apart else report.again() for split in SPLITS}
@@ -95,11 +95,6 @@ def align(options: ModelOptions) -> int:
             path, fits = folder / f"cuts_{split}.jsonl.gz", split == "test"
             way = partial(aligned_cuts, aligner, dataset, fits)
             answers[split] = answer_in_portions(path, own, keeper, way)
-    except (ValueError, OSError) as error:
-        if report.skipped:
-            report.finish()
-        print(f"align.py: {error}", file=sys.stderr)
-        return 1
     aligner.save(folder / "model.safetensors")
     write_json(folder / "training.json", {**training, "seed": options.seed})
     log(f"{training['num_params']} parameters, trained in {training['training_seconds']} s")

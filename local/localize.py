@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from pathlib import Path
 
 from lhotse import CutSet
@@ -18,12 +19,13 @@ from mlvae.data.units import UnitTable
 from mlvae.device import denormals_flushed, select_device
 from mlvae.made import Record, file_digest, remove_made, writing
 from mlvae.plausibility import FlaggedUnits, count_flagged, training_warnings
-from mlvae.portions import answer_in_portions, remove_parts
+from mlvae.portions import answer_in_portions, portioned, remove_parts
 from mlvae.program import start_program
 from mlvae.report.textgrid import textgrid_paths, write_textgrids
 from mlvae.shard import Shard, dealt, found_shards, not_done, remove_shards
 from mlvae.stage import StageReport, in_one_line, log, stage_folder
 from mlvae.systems import Localizer, Setup, load_localizers, models_digest
+from mlvae.train.distributed import in_shards
 from mlvae.train.loop import keep_passes
 
 CHECKPOINT = "localize-checkpoint.safetensors"
@@ -36,7 +38,11 @@ TIERS = ["fa", "mlvae", "mlvae_perceived"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the stage; returns its exit status."""
     options = parse_model_options("localize.py", __doc__, argv)
-    return in_one_line("localize.py", lambda: in_folder(options))
+
+    def work(shard: Shard | None) -> int:
+        return in_one_line("localize.py", lambda: in_folder(replace(options, shard=shard)))
+
+    return in_one_line("localize.py", lambda: in_shards(work, options.shard, options.device))
 
 
 def in_folder(options: ModelOptions) -> int:
@@ -70,7 +76,7 @@ def localize(options: ModelOptions, shards: Mapping[Shard, Path]) -> int:
     """
     home = options.exp_dir if options.shard is None else options.shard.folder(options.exp_dir)
     report = StageReport(stage="5 localize", folder=home)
-    try:
+    with report.kept():
         config = load_config(options.config, options.systems)
         device = select_device(options.device)
         table = UnitTable.load(options.data_dir / "units" / "tokens.txt")
@@ -126,7 +132,8 @@ def localize(options: ModelOptions, shards: Mapping[Shard, Path]) -> int:
                 too_short = join(path, {cut_id: answers[own[cut_id]] for cut_id in cuts.ids})
             else:
                 keeper = keep_passes(folder / CHECKPOINT, runs[name], 0, [cuts])
-                answered = answer_in_portions(path, cuts, keeper, localizer)
+                every = read_cuts(manifest)
+                answered = answer_in_portions(path, every, keeper, localizer, cuts.ids)
                 if options.shard is not None:
                     remove_made(folder / RUN)
                 answered.write()
@@ -141,11 +148,6 @@ def localize(options: ModelOptions, shards: Mapping[Shard, Path]) -> int:
             flagged[name] = count_flagged(localized)
             remove_made(folder / CHECKPOINT)
             remove_parts(path)
-    except (ValueError, OSError) as error:
-        if report.skipped:
-            report.finish()
-        print(f"localize.py: {error}", file=sys.stderr)
-        return 1
     for name, counts in flagged.items():
         log(f"stage {report.stage}: {name}: {counts.line()}")
         # Goodness of pronunciation, with another system's model, ranks: its flags are no answer.
@@ -161,11 +163,17 @@ def localize(options: ModelOptions, shards: Mapping[Shard, Path]) -> int:
 
 
 def shards_of(manifest: Path, count: int) -> dict[str, Shard]:
-    """The shard of each cut, by its id: a speaker's cuts, which are judged together, have one."""
-    groups, seconds = {}, {}
-    for cut in read_cuts(manifest):
-        groups[cut.id] = cut.supervisions[0].speaker or (cut.id,)
-        seconds[cut.id] = cut.duration
+    """The shard of each cut, by its id: what is judged together has one.
+
+    That is a speaker's cuts of the same portion.
+    """
+    groups: dict[str, tuple] = {}
+    seconds: dict[str, float] = {}
+    for number, some in enumerate(portioned(read_cuts(manifest))):
+        for cut in some:
+            speaker = cut.supervisions[0].speaker if cut.supervisions else None
+            groups[cut.id] = number, speaker or (cut.id,)
+            seconds[cut.id] = cut.duration
     numbers = dealt(((groups[cut_id], seconds[cut_id]) for cut_id in groups), count)
     return {cut_id: Shard(count, numbers[group]) for cut_id, group in groups.items()}
 

@@ -60,8 +60,7 @@ def parse_model_options(
         parser.add_argument(
             "--systems", type=str, required=True, help="names of systems, separated by spaces"
         )
-    begins = trains or not with_systems
-    if begins:
+    if trains or not with_systems:
         parser.add_argument(
             "--init", type=Optional[Path], help="model folder whose weights training begins from"
         )
@@ -79,18 +78,5 @@ def parse_model_options(
         )
     if with_systems and not trains:
         parser.add_argument("--shard", type=Optional[Shard], help=SHARD_HELP)
-    args = parser.parse_args(argv)
-    systems = args.systems.split() if with_systems else []
-    training = (args.w2v_checkpoint, args.num_processes) if trains else ()
-    return ModelOptions(
-        args.data_dir,
-        args.exp_dir,
-        args.config,
-        args.device,
-        args.seed,
-        args.cache_mb,
-        systems,
-        args.init if begins else None,
-        *training,
-        shard=args.get("shard"),
-    )
+    found = parser.parse_args(argv).as_dict()
+    return ModelOptions(**{**found, "systems": found.get("systems", "").split()})

@@ -64,7 +64,7 @@ def train_systems(options: ModelOptions, device: torch.device) -> int:
         ValueError: there is nothing to train on, or a configuration or checkpoint does not fit.
     """
     report, main = StageReport(stage="4 train", folder=options.exp_dir), distributed.is_main()
-    try:
+    with report.kept() if main else contextlib.nullcontext():
         config = load_config(options.config, options.systems)
         if options.w2v_checkpoint:
             for system in config.systems.values():
@@ -108,10 +108,6 @@ def train_systems(options: ModelOptions, device: torch.device) -> int:
             for warning in training.get("warnings", []):
                 log(f"stage 4 train: {name}: warning: {warning}")
             log(f"stage 4 train: {name}: {chosen}{training['training_seconds']:.1f} s")
-    except (ValueError, OSError):
-        if report.skipped and main:
-            report.finish()
-        raise
     report.done(len(train) + len(valid))
     return report.finish() if main else 0
 

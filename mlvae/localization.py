@@ -36,16 +36,10 @@ from mlvae.data.manifests import content_of
 from mlvae.data.recordings import Found, Utterance
 from mlvae.device import give_back_memory, keep_no_kernels
 from mlvae.made import Record
-from mlvae.model_folder import (
-    ABOUT,
-    Model,
-    OtherVersions,
-    load,
-    other_versions,
-    portions,
-    words_of_cuts,
-)
+from mlvae.model import Model, OtherVersions, load
+from mlvae.model_folder import ABOUT, other_versions, words_of_cuts
 from mlvae.plausibility import FlaggedUnits, count_flagged
+from mlvae.portions import portions
 from mlvae.report.exports import FILES, TEXTGRIDS, write_answer_textgrid, write_exports
 from mlvae.report.textgrid import remove_other_textgrids, textgrid_paths
 from mlvae.shard import Shard, found_shards, not_done, remove_shards
@@ -377,17 +371,11 @@ def _write_textgrids(lines: Sequence[dict[str, Any]], folder: Path, record: Reco
 
 @dataclass
 class _Work:
-    """Localises chunks; a copy of it goes to each process.
+    """Localises chunks; a copy of it goes to each process."""
 
-    Attributes:
-        folder: of the model.
-        options: how.
-        model: None: it is read when it is first needed.
-    """
-
-    folder: Path
-    options: Options
-    model: Model | None
+    folder: Path  # of the model
+    options: Options  # how
+    model: Model | None  # None: it is read when it is first needed
 
     def __call__(self, chunk: Sequence[Utterance]) -> list[dict[str, Any]]:
         """Lines for the utterances of a chunk, in their order.

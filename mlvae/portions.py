@@ -3,20 +3,54 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from lhotse import CutSet
 from lhotse.cut import Cut
 
 from mlvae.data.manifests import write_lines, write_manifest
 from mlvae.made import Record
-from mlvae.model_folder import portions
 from mlvae.train.loop import Keeper, Passes
 
-#: Utterances and seconds of cuts that are answered together, at most; see :func:`portions`.
-PORTION = (6000, 6 * 3600.0)
+#: Utterances and seconds of what is worked on together, at most; half of either, where another
+#: speaker begins. Few of new recordings, so that little is in memory; many in stages 3 and 5.
+FEW, MANY = (32, 600.0), (6000, 6 * 3600.0)
+
+Item = TypeVar("Item")
+
+
+def portions(
+    items: Iterable[Item],
+    seconds: Callable[[Item], float],
+    speaker: Callable[[Item], str | None],
+    most: tuple[int, float] | None = None,
+) -> Iterator[list[Item]]:
+    """What is worked on together, of bounded length, always the same of the same utterances.
+
+    What a speaker's recordings say of how often this speaker errs counts for each of them in the
+    same portion. One therefore ends early rather than between recordings of a speaker who has few.
+
+    Args:
+        items: utterances in their order.
+        seconds: of one of them.
+        speaker: of one of them; None: nobody is named.
+        most: utterances and seconds of a portion; None: :data:`FEW`.
+    """
+    utterances, longest = most or FEW
+    portion: list[Item] = []
+    total = 0.0
+    for item in items:
+        full = max(len(portion) / utterances, total / longest)
+        if full >= 1 or (full >= 0.5 and speaker(item) != speaker(portion[-1])):
+            yield portion
+            portion, total = [], 0.0
+        portion.append(item)
+        total += seconds(item)
+    if portion:
+        yield portion
 
 
 @dataclass(frozen=True)
@@ -53,6 +87,7 @@ def answer_in_portions(
     cuts: Iterable[Cut],
     keeper: Keeper,
     answer: Callable[[CutSet, Passes], tuple[CutSet, list[str]]],
+    ids: Collection[str] | None = None,
 ) -> Answered:
     """Answer cuts, those of a portion together.
 
@@ -61,9 +96,10 @@ def answer_in_portions(
 
     Args:
         path: the manifest that answers are for, ``NAME.jsonl.gz``.
-        cuts: to answer.
+        cuts: of which portions are made.
         keeper: of these cuts and of what answers them.
         answer: gives the cuts of a portion that have an answer, and the ids of the others.
+        ids: of the cuts to answer; None: all. Portions are the same whichever these are.
 
     Raises:
         InTheWayError: where something is to be written lies what was not made here.
@@ -77,7 +113,10 @@ def answer_in_portions(
         progress.update(portions=done, without=without)
         passes.clear()  # they are of the portion that was under way
     count = 0
-    for some in portions(cuts, lambda cut: cut.duration, _speaker, PORTION):
+    for whole in portioned(cuts):
+        some = [cut for cut in whole if ids is None or cut.id in ids]
+        if not some:
+            continue
         count += 1
         if count <= done:
             continue
@@ -109,5 +148,11 @@ def _part(path: Path, number: int) -> Path:
     return path.with_name(f"{path.name.split('.')[0]}.{number}.jsonl.gz")
 
 
-def _speaker(cut: Cut) -> str | None:
-    return cut.supervisions[0].speaker
+def portioned(cuts: Iterable[Cut]) -> Iterator[list[Cut]]:
+    """Cuts in portions of :data:`MANY`, which end between two speakers where they can."""
+    return portions(cuts, lambda cut: cut.duration, speaker_of, MANY)
+
+
+def speaker_of(cut: Cut) -> str | None:
+    """Who speaks in a cut; None: nobody is named."""
+    return cut.supervisions[0].speaker if cut.supervisions else None

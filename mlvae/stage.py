@@ -290,6 +290,16 @@ class StageReport:
         else:
             self.skip(item, reason)
 
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """Write and print what was skipped where a ValueError or an OSError ends the block."""
+        try:
+            yield
+        except (ValueError, OSError):
+            if self.skipped:
+                self.finish()
+            raise
+
     def again(self) -> StageReport:
         """A report of items that are counted here already, so that each counts once.
 

@@ -23,7 +23,7 @@ def test_a_killed_stage_goes_on_behind_its_last_portion(tmp_path, monkeypatch, l
         (tmp_path / name).mkdir()
     whole, stage = (Answering(tmp_path / name, names) for name in ("whole", "parts"))
     assert whole() == 0 and whole.asked == 1
-    monkeypatch.setattr(portions, "PORTION", (2, 3600.0))
+    monkeypatch.setattr(portions, "MANY", (2, 3600.0))
 
     def kill():
         if stage.asked == 3:
@@ -49,7 +49,7 @@ def test_a_killed_stage_goes_on_behind_its_last_portion(tmp_path, monkeypatch, l
 
 @pytest.mark.parametrize("lost", [False, True])
 def test_a_pass_goes_on_in_the_portion_that_it_is_of(tmp_path, monkeypatch, lost):
-    monkeypatch.setattr(portions, "PORTION", (2, 3600.0))
+    monkeypatch.setattr(portions, "MANY", (2, 3600.0))
     monkeypatch.setattr(loop, "INTERVAL", 0.0)
     Record.begin(tmp_path)
     path, cuts = tmp_path / "cuts_test.jsonl.gz", [make_cut(f"cut{n}") for n in range(5)]
@@ -88,7 +88,7 @@ def test_what_is_answered_is_not_asked_again_while_textgrids_are_written(tmp_pat
 
 def test_parts_of_other_cuts_are_neither_taken_nor_left(tmp_path, monkeypatch):
     stage = Answering(tmp_path, ["a", "b", "c", "d", "e"])
-    monkeypatch.setattr(portions, "PORTION", (2, 3600.0))
+    monkeypatch.setattr(portions, "MANY", (2, 3600.0))
     stage.meanwhile = lambda: stage.asked < 3 or 1 / 0
     with pytest.raises(ZeroDivisionError):
         stage()
@@ -99,3 +99,18 @@ def test_parts_of_other_cuts_are_neither_taken_nor_left(tmp_path, monkeypatch):
     assert list(load_cuts(stage.exp / "quick" / "cuts_test.jsonl.gz").ids) == ["f", "g"]
     left = sorted(path.name for path in (stage.exp / "quick").glob("cuts_test.*"))
     assert left == ["cuts_test.7.jsonl.gz", "cuts_test.jsonl.gz"]
+
+
+def test_portions_do_not_depend_on_which_cuts_are_answered(tmp_path, monkeypatch):
+    monkeypatch.setattr(portions, "MANY", (2, 3600.0))
+    cuts, asked = [make_cut(str(number)) for number in range(7)], []
+
+    def answer(some, passes):
+        asked.append(list(some.ids))
+        return some, []
+
+    keeper = keep_passes(tmp_path / "checkpoint.safetensors", {}, 0, [])
+    path, ids = tmp_path / "cuts.jsonl.gz", {"0", "3", "4", "5"}
+    portions.answer_in_portions(path, cuts, keeper, answer, ids).write()
+    assert asked == [["0"], ["3"], ["4", "5"]]
+    assert set(load_cuts(path).ids) == ids

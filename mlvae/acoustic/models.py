@@ -13,7 +13,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,26 +40,30 @@ SLACK, SLACK_RATE = 0.25, 0.02
 #: Seconds of the two recordings by which the frame shift of a model is measured. In between lies a
 #: whole number of all usual shifts (10 to 80 ms), so that frames are counted exactly.
 PROBES = (1.0, 3.4)
-#: Most bins of the FBANK that a model in ONNX may want.
+#: Most bins of the FBANK that a model may want.
 MOST_BINS = 512
+#: Largest numbers of a ``preprocessor_config.json``, by which memory is taken.
+LARGEST = {
+    **{"feature_size": MOST_BINS, "num_mel_bins": MOST_BINS, "sampling_rate": 384_000},
+    **{"n_fft": 65_536, "hop_length": 65_536, "chunk_length": 600, "stride": 100},
+}
 
 
-class AcousticModel(Protocol):
+class AcousticModel(ABC):
     """An acoustic model: log-posteriors of symbols, frame by frame, for audio.
 
-    Attributes:
-        symbols: what its V columns stand for.
-        blank: the column of the blank of CTC; None: it has none.
-        sampling_rate: of the audio, in Hz.
-        frame_shift: seconds from one frame to the next.
-        num_params: how many numbers its weights have.
+    It reads recordings one by one, so that the answer does not depend on padding.
     """
 
-    symbols: tuple[str, ...]
-    blank: int | None
-    sampling_rate: int
-    frame_shift: float
-    num_params: int
+    symbols: tuple[str, ...]  # what its V columns stand for
+    blank: int | None  # the column of the blank of CTC; None: it has none
+    sampling_rate: int = 16000  # of the audio, in Hz
+    frame_shift: float = 0.0  # seconds from one frame to the next
+    num_params: int = 0  # how many numbers its weights have
+
+    @abstractmethod
+    def _log_posteriors(self, samples: torch.Tensor) -> torch.Tensor:
+        """Of one recording (S,), float32 (T, V)."""
 
     def __call__(
         self, samples: torch.Tensor, num_samples: torch.Tensor
@@ -74,25 +78,6 @@ class AcousticModel(Protocol):
             float32 (B, T, V) on CPU, natural logs, rows of which sum to one, and the number of
             frames of each, int64 (B,), 0 for a recording that is too short.
         """
-
-
-class _OneByOne(ABC):
-    """Reads recordings one by one, so that the answer does not depend on padding."""
-
-    symbols: tuple[str, ...]
-    blank: int | None
-    sampling_rate: int = 16000
-    frame_shift: float = 0.0
-    num_params: int = 0
-
-    @abstractmethod
-    def _log_posteriors(self, samples: torch.Tensor) -> torch.Tensor:
-        """Of one recording (S,), float32 (T, V)."""
-
-    def __call__(
-        self, samples: torch.Tensor, num_samples: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """As :meth:`AcousticModel.__call__`."""
         with torch.no_grad():
             pairs = zip(samples, num_samples.tolist())
             found = [self._log_posteriors(row[:length]).cpu() for row, length in pairs]
@@ -101,15 +86,10 @@ class _OneByOne(ABC):
 
     def _measure(self, place: Path) -> None:
         """Measure the frame shift, and try the model before long work; ValueError names it."""
-        noise = 0.01 * torch.randn(
-            round(max(PROBES) * self.sampling_rate), generator=torch.Generator().manual_seed(0)
-        )
+        sizes = [round(seconds * self.sampling_rate) for seconds in PROBES]
+        noise = 0.01 * torch.randn(max(sizes), generator=torch.Generator().manual_seed(0))
         try:
-            found = [
-                self(noise[None, : round(seconds * self.sampling_rate)], torch.tensor([size]))
-                for seconds in PROBES
-                for size in [round(seconds * self.sampling_rate)]
-            ]
+            found = [self(noise[None, :size], torch.tensor([size])) for size in sizes]
         except Exception as error:  # whatever a model of somebody's does
             reason = f"{type(error).__name__}: {_one_line(error)}"
             raise ValueError(f"{place} does not work as an acoustic model: {reason}") from error
@@ -133,7 +113,7 @@ def find_blank(symbols: Sequence[str]) -> int | None:
     return next((symbols.index(name) for name in BLANKS if name in symbols), None)
 
 
-class Wav2Vec(_OneByOne):
+class Wav2Vec(AcousticModel):
     """wav2vec 2.0 of torchaudio: a state of its model, as torchaudio's bundles download it.
 
     Args:
@@ -157,7 +137,7 @@ class Wav2Vec(_OneByOne):
         return self.model(samples.to(self.device))
 
 
-class Transformers(_OneByOne):
+class Transformers(AcousticModel):
     """A model for CTC of the package ``transformers``, from a folder of this machine.
 
     Any architecture that the package itself has and that reads samples (``input_values``) or
@@ -183,6 +163,7 @@ class Transformers(_OneByOne):
             ) from None
         folder = Path(path)
         folder_files(folder)
+        _check_sizes(folder / "preprocessor_config.json")
         options = {"local_files_only": True, "trust_remote_code": False}
         verbosity = transformers.logging.get_verbosity()
         transformers.logging.set_verbosity_error()
@@ -203,7 +184,7 @@ class Transformers(_OneByOne):
         self.device = device
         self.num_params = num_parameters(self.model)
         self.sampling_rate = getattr(self.extractor, "sampling_rate", None)
-        if type(self.sampling_rate) is not int or not 1000 <= self.sampling_rate <= 384_000:
+        if type(self.sampling_rate) is not int or self.sampling_rate < 1000:
             raise ValueError(f"{folder}: sampling_rate is {self.sampling_rate!r:.60}")
         self.symbols = _vocabulary(folder / "vocab.json", self.model.config.vocab_size)
         self.blank = self.model.config.pad_token_id
@@ -253,6 +234,17 @@ def _json(path: Path) -> Any:
         raise ValueError(f"{path} cannot be read: {_one_line(error)}") from None
 
 
+def _check_sizes(path: Path) -> None:
+    """Raise ValueError, which names file and setting, where a feature extractor would be huge."""
+    content = _json(path)
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds no settings by name")
+    for name, most in LARGEST.items():
+        value = content.get(name, 1)
+        if type(value) is not int or not 1 <= value <= most:
+            raise ValueError(f"{path}: {name} is {value!r:.60}, not a whole number up to {most}")
+
+
 def _vocabulary(path: Path, size: int) -> tuple[str, ...]:
     """Symbols of a ``vocab.json``; outputs that it does not name are called by their number."""
     content = _json(path)
@@ -264,7 +256,7 @@ def _vocabulary(path: Path, size: int) -> tuple[str, ...]:
     return tuple(names.get(number, f"<{number}>") for number in range(size))
 
 
-class Onnx(_OneByOne):
+class Onnx(AcousticModel):
     """A model in the form of ONNX, as icefall exports those for CTC.
 
     The first input is either samples (N, S), or features (N, T, C): the FBANK of lhotse and icefall

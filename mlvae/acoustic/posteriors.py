@@ -24,10 +24,8 @@ from mlvae.data.audio import read_cut
 from mlvae.data.checks import source_name
 from mlvae.data.dataset import CACHE_MB, FRAME_SHIFT, UnitDataset
 from mlvae.data.units import UnitTable
+from mlvae.nn import wav2vec
 
-#: Longest recording, in seconds, that a model reads whole, as attention takes memory with the
-#: square; and the sections of longer ones, with a margin on both sides.
-LONGEST, SECTION, MARGIN = 60.0, 30.0, 2.0
 #: Posteriors below this one count as this one.
 FLOOR = 1e-5
 
@@ -75,17 +73,17 @@ def on_frames(posteriors: torch.Tensor, shift: float, num_frames: int) -> torch.
         float64 (num_frames, C), probabilities.
     """
     before = (num_frames * FRAME_SHIFT - len(posteriors) * shift) / 2
-    edges = torch.arange(num_frames + 1, dtype=torch.float64) * FRAME_SHIFT
-    place = (edges - before) / shift  # in frames of the model
-    more = max(int(-place[0].floor()), int(place[-1].ceil()) - len(posteriors), 0)
+    boundaries = torch.arange(num_frames + 1, dtype=torch.float64) * FRAME_SHIFT
+    position = (boundaries - before) / shift  # in frames of the model
+    more = max(int(-position[0].floor()), int(position[-1].ceil()) - len(posteriors), 0)
     rows = posteriors.double()
     rows = torch.cat([rows[:1].expand(more, -1), rows, rows[-1:].expand(more, -1)])
     total = torch.nn.functional.pad(rows.cumsum(0), (0, 0, 1, 1))
-    place = place + more
-    whole = place.floor().clamp(max=len(rows))
-    at = whole.long()
-    following = torch.cat([rows, rows[-1:]])[at]
-    integral = total[at] + (place - whole).unsqueeze(1) * following
+    position = position + more
+    whole = position.floor().clamp(max=len(rows))
+    index = whole.long()
+    following = torch.cat([rows, rows[-1:]])[index]
+    integral = total[index] + (position - whole).unsqueeze(1) * following
     return (integral[1:] - integral[:-1]) * (shift / FRAME_SHIFT)
 
 
@@ -137,8 +135,9 @@ class PosteriorDataset(UnitDataset):
         rate, num_frames = self.model.sampling_rate, cut.num_frames
         waveform, _ = read_waveform(cut, rate)
         size, margin = num_frames, 0
-        if cut.duration > LONGEST:
-            size, margin = (round(seconds / FRAME_SHIFT) for seconds in (SECTION, MARGIN))
+        if cut.duration > wav2vec.LONGEST:
+            seconds = wav2vec.SECTION, wav2vec.MARGIN
+            size, margin = (round(one / FRAME_SHIFT) for one in seconds)
         found = []
         for begin in range(0, num_frames, size):
             end = min(begin + size, num_frames)

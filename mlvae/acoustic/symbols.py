@@ -93,18 +93,13 @@ def _lines(path: Path) -> list[tuple[int, str]]:
 
 @dataclass(frozen=True)
 class SymbolMap:
-    """What the symbols of a model stand for.
+    """What the symbols of a model stand for."""
 
-    Attributes:
-        matrix: float32 (V, N), the share of each symbol's posterior that a unit gets; rows sum to
-            one, or to zero for a symbol of no unit.
-        unused: symbols of no unit, without the blank.
-        missing: units of no symbol.
-    """
-
+    #: float32 (V, N), the share of each symbol's posterior that a unit gets; rows sum to one, or to
+    #: zero for a symbol of no unit.
     matrix: torch.Tensor
-    unused: tuple[str, ...]
-    missing: tuple[str, ...]
+    unused: tuple[str, ...]  # symbols of no unit, without the blank
+    missing: tuple[str, ...]  # units of no symbol
 
     def describe(self) -> str:
         """What is left on either side, in one line."""
@@ -136,39 +131,48 @@ def map_symbols(
         blank: which symbol is the blank; None: none.
 
     Raises:
-        ValueError: no symbol stands for any unit.
+        ValueError: no symbol stands for any unit; or one is looked up without its marks, and those
+            of the table that are alike but for marks stand for different units.
     """
-    places = {plain(unit): place for place, unit in reversed(list(enumerate(units)))}
-    places.update({unit: place for place, unit in enumerate(units)})
+    ids = {plain(unit): index for index, unit in reversed(list(enumerate(units)))}
+    ids.update({unit: index for index, unit in enumerate(units)})
     folds = set(units) <= set(PHONES)
+    unmarked: dict[str, dict[tuple[str, ...], str]] = {}  # by plain symbol units, and who has them
+    for symbol, own in (table or {}).items():
+        unmarked.setdefault(plain(symbol), {}).setdefault(tuple(own), symbol)
 
-    def place_of(unit: str) -> int | None:
-        if unit in places or plain(unit) in places:
-            return places.get(unit, places.get(plain(unit)))
-        if folds and unit.strip():
-            return places.get(fold_phone(plain(unit)))
-        return None
+    def units_of(symbol: str) -> Sequence[str]:
+        if table is None:
+            return [symbol]
+        symbol = unicodedata.normalize("NFC", symbol)
+        for name in (symbol, plain(symbol)):
+            if name in table:
+                return table[name]
+        found = unmarked.get(plain(symbol), {(): symbol})
+        if len(found) > 1:
+            raise ValueError(
+                f"the table of symbols has no {symbol!r}, and different units for "
+                f"{_some(sorted(found.values()))}, which differ only in marks: add {symbol!r}"
+            )
+        return next(iter(found))
 
-    names = dict(table or {})
-    names.update(
-        {plain(symbol): own for symbol, own in names.items() if plain(symbol) not in names}
-    )
+    def id_of(unit: str) -> int | None:
+        if unit in ids or plain(unit) in ids:
+            return ids.get(unit, ids.get(plain(unit)))
+        return ids.get(fold_phone(plain(unit))) if folds and unit.strip() else None
+
     matrix = torch.zeros(len(symbols), len(units))
     unused = []
     for row, symbol in enumerate(symbols):
         if row == blank:
             continue
-        own = [symbol]
-        if table is not None:
-            symbol = unicodedata.normalize("NFC", symbol)
-            own = names.get(symbol, names.get(plain(symbol), ()))
-        found = [place_of(unit) for unit in own]
+        found = [id_of(unit) for unit in units_of(symbol)]
         if not found or None in found:
-            unused.append(symbols[row])
+            unused.append(symbol)
             continue
-        for place in found:
-            matrix[row, place] += 1 / len(found)
-    missing = [unit for unit, share in zip(units, matrix.sum(0).tolist()) if not share]
+        for unit in found:
+            matrix[row, unit] += 1 / len(found)
+    missing = [unit for unit, total in zip(units, matrix.sum(0).tolist()) if not total]
     if len(missing) == len(units):
         raise ValueError(
             f"no symbol of the model stands for a unit: symbols are {_some(symbols)}; units are "

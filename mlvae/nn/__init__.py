@@ -1,15 +1,14 @@
 """The networks: plain torch modules that know nothing of corpora, graphs or training."""
 
-from mlvae.nn.boundary import BoundaryDetector, BoundaryDetectorConfig
+from mlvae.nn.boundary import BoundaryDetector
 from mlvae.nn.estimator import PhonemeEstimator, PhonemeEstimatorConfig
 from mlvae.nn.generator import GeneratorOutput, SpeechGenerator, SpeechGeneratorConfig
-from mlvae.nn.layers import FeatureScale
+from mlvae.nn.layers import FeatureScale, RecurrentConfig
 from mlvae.nn.model import MlVae, MlVaeConfig, Posteriors
 from mlvae.nn.narrow import NarrowAcousticModel, NarrowAcousticModelConfig
 
 __all__ = [
     "BoundaryDetector",
-    "BoundaryDetectorConfig",
     "FeatureScale",
     "GeneratorOutput",
     "MlVae",
@@ -19,6 +18,7 @@ __all__ = [
     "PhonemeEstimator",
     "PhonemeEstimatorConfig",
     "Posteriors",
+    "RecurrentConfig",
     "SpeechGenerator",
     "SpeechGeneratorConfig",
 ]

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from mlvae.nn.layers import RecurrentConfig, RecurrentTrunk, full
-
-
-@dataclass
-class BoundaryDetectorConfig(RecurrentConfig):
-    """Sizes of the boundary detector."""
 
 
 class BoundaryDetector(nn.Module):
@@ -29,7 +22,7 @@ class BoundaryDetector(nn.Module):
     # Softplus may underflow to 0, where a Beta distribution is not defined.
     MIN_CONCENTRATION = 1e-3
 
-    def __init__(self, num_features: int, config: BoundaryDetectorConfig) -> None:
+    def __init__(self, num_features: int, config: RecurrentConfig) -> None:
         super().__init__()
         self.trunk = RecurrentTrunk(num_features, config)
         self.alpha = nn.Linear(config.fc_size, 1)

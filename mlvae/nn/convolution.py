@@ -14,19 +14,13 @@ from mlvae.nn.layers import frame_mask
 
 @dataclass
 class ConvolutionConfig(Settings):
-    """Sizes of dilated convolutions; a frame sees 14 frames on each side by default.
+    """Sizes of dilated convolutions; a frame sees 14 frames on each side by default."""
 
-    Attributes:
-        channels: width of every layer.
-        kernel_size: frames that a kernel covers, an odd number.
-        dilations: distance of these frames, a layer an entry.
-        dropout: dropout after every layer.
-    """
-
-    channels: Size = 64
-    kernel_size: Context = 5
+    channels: Size = 64  # width of every layer
+    kernel_size: Context = 5  # frames that a kernel covers, an odd number
+    #: Distance of these frames, a layer an entry.
     dilations: list[Depth] = field(default_factory=lambda: [1, 2, 4])
-    dropout: Fraction = 0.3
+    dropout: Fraction = 0.3  # dropout after every layer
 
     def __post_init__(self) -> None:
         super().__post_init__()

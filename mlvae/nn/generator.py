@@ -16,33 +16,19 @@ from mlvae.nn.sru import SRU
 
 @dataclass
 class SpeechGeneratorConfig(Settings):
-    """Sizes of the speech generator; the defaults are the paper's.
+    """Sizes of the speech generator; the defaults are the paper's."""
 
-    Attributes:
-        encoder_fc_size: width of the encoder's three fully connected layers.
-        encoder_lstm_layers: LSTM layers of the encoder.
-        encoder_lstm_size: units of each, and of the fully connected layer after them.
-        bidirectional: whether the encoder's LSTM looks both ways.
-        latent_size: dimension D_h of the speech latent h_t.
-        num_variants: mispronunciation variants N_m a unit.
-        gumbel_temperature: temperature tau of the Gumbel softmax that picks a variant.
-        variant_fc_size: width of the three fully connected layers that score variants.
-        correctness_fc_size: width of the two fully connected layers of q(pi).
-        decoder_layers: bidirectional SRU layers of the decoder.
-        decoder_size: units of each, a direction.
-    """
-
-    encoder_fc_size: Size = 32
-    encoder_lstm_layers: Depth = 4
-    encoder_lstm_size: Size = 512
-    bidirectional: bool = False
-    latent_size: Size = 32
-    num_variants: Depth = 3
-    gumbel_temperature: Positive = 0.1
-    variant_fc_size: Size = 128
-    correctness_fc_size: Size = 128
-    decoder_layers: Depth = 4
-    decoder_size: Size = 512
+    encoder_fc_size: Size = 32  # width of the encoder's three fully connected layers
+    encoder_lstm_layers: Depth = 4  # LSTM layers of the encoder
+    encoder_lstm_size: Size = 512  # units of each, and of the fully connected layer after them
+    bidirectional: bool = False  # whether the encoder's LSTM looks both ways
+    latent_size: Size = 32  # dimension D_h of the speech latent h_t
+    num_variants: Depth = 3  # mispronunciation variants N_m a unit
+    gumbel_temperature: Positive = 0.1  # temperature tau of the Gumbel softmax that picks a variant
+    variant_fc_size: Size = 128  # width of the three fully connected layers that score variants
+    correctness_fc_size: Size = 128  # width of the two fully connected layers of q(pi)
+    decoder_layers: Depth = 4  # bidirectional SRU layers of the decoder
+    decoder_size: Size = 512  # units of each, a direction
 
 
 @dataclass

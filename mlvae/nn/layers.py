@@ -86,21 +86,13 @@ def fully_connected(sizes: list[int], dropout: float = 0.0) -> nn.Sequential:
 
 @dataclass
 class RecurrentConfig(Settings):
-    """Sizes of LSTM layers and two fully connected layers; the defaults are the paper's.
+    """Sizes of LSTM layers and two fully connected layers; the defaults are the paper's."""
 
-    Attributes:
-        lstm_layers: LSTM layers.
-        lstm_size: units an LSTM layer and direction.
-        bidirectional: whether the LSTM looks both ways.
-        fc_size: width of the two fully connected layers.
-        dropout: dropout after LSTM layers and fully connected layers.
-    """
-
-    lstm_layers: Depth = 2
-    lstm_size: Size = 512
-    bidirectional: bool = False
-    fc_size: Size = 128
-    dropout: Fraction = 0.0
+    lstm_layers: Depth = 2  # LSTM layers
+    lstm_size: Size = 512  # units an LSTM layer and direction
+    bidirectional: bool = False  # whether the LSTM looks both ways
+    fc_size: Size = 128  # width of the two fully connected layers
+    dropout: Fraction = 0.0  # dropout after LSTM layers and fully connected layers
 
 
 class RecurrentTrunk(nn.Module):

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from mlvae.bounds import Settings
-from mlvae.nn.boundary import BoundaryDetector, BoundaryDetectorConfig, boundary_log_probs
+from mlvae.nn.boundary import BoundaryDetector, boundary_log_probs
 from mlvae.nn.estimator import PhonemeEstimator, PhonemeEstimatorConfig
 from mlvae.nn.generator import SpeechGenerator, SpeechGeneratorConfig
-from mlvae.nn.layers import FeatureScale
+from mlvae.nn.layers import FeatureScale, RecurrentConfig
 
 
 @dataclass
@@ -26,24 +26,18 @@ class MlVaeConfig(Settings):
         generator: speech generator phi_h.
     """
 
-    boundary: BoundaryDetectorConfig = field(default_factory=BoundaryDetectorConfig)
+    boundary: RecurrentConfig = field(default_factory=RecurrentConfig)
     estimator: PhonemeEstimatorConfig = field(default_factory=PhonemeEstimatorConfig)
     generator: SpeechGeneratorConfig = field(default_factory=SpeechGeneratorConfig)
 
 
 @dataclass
 class Posteriors:
-    """What the networks say of each frame; natural logs, the arguments of the ML-FSA's emissions.
+    """What the networks say of each frame, in natural logs, as the ML-FSA's emissions take it."""
 
-    Attributes:
-        units: (B, T, N * S [+ 1 silence]), log q(y_t), by unit and state.
-        boundary: (B, T, 2), log q(b_t = 0) and log q(b_t = 1).
-        correctness: (B, T, 2), log q(pi_t = 0) and log q(pi_t = 1).
-    """
-
-    units: torch.Tensor
-    boundary: torch.Tensor
-    correctness: torch.Tensor
+    units: torch.Tensor  # (B, T, N * S [+ 1 silence]), log q(y_t), by unit and state
+    boundary: torch.Tensor  # (B, T, 2), log q(b_t = 0) and log q(b_t = 1)
+    correctness: torch.Tensor  # (B, T, 2), log q(pi_t = 0) and log q(pi_t = 1)
 
 
 class MlVae(nn.Module):

@@ -14,19 +14,12 @@ from mlvae.nn.layers import FeatureScale
 
 @dataclass
 class NarrowAcousticModelConfig(Settings):
-    """Sizes of the narrow acoustic model.
+    """Sizes of the narrow acoustic model."""
 
-    Attributes:
-        states_per_unit: left-to-right states per unit.
-        context: frames seen on each side.
-        hidden_size: width of the hidden layers.
-        dropout: dropout after the hidden layers.
-    """
-
-    states_per_unit: Depth = 3
-    context: Context = 1
-    hidden_size: Size = 128
-    dropout: Fraction = 0.2
+    states_per_unit: Depth = 3  # left-to-right states per unit
+    context: Context = 1  # frames seen on each side
+    hidden_size: Size = 128  # width of the hidden layers
+    dropout: Fraction = 0.2  # dropout after the hidden layers
 
 
 class NarrowAcousticModel(nn.Module):

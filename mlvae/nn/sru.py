@@ -24,6 +24,8 @@ class _Scan(torch.autograd.Function):
     """The recurrence over frames, three small operations per frame forward and one backward.
 
     Scripting the loop instead makes torch compile its gradient anew for every length of batch.
+    Arguments are W x, (T, B, H), W_f x + b_f, (T, B, H), and v_f, (H,); the result are the states
+    c_0 .. c_T, (T + 1, B, H), the first of which is zero.
     """
 
     @staticmethod
@@ -50,20 +52,6 @@ class _Scan(torch.autograd.Function):
         grad_forget = grads * through_gate
         grad_weight = (grad_forget * states[:-1]).sum((0, 1))
         return grads * (1 - gates), grad_forget, grad_weight
-
-
-def _scan(candidate: torch.Tensor, forget: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """States c_0 .. c_T.
-
-    Args:
-        candidate: W x, (T, B, H).
-        forget: W_f x + b_f, (T, B, H).
-        weight: v_f, (H,).
-
-    Returns:
-        (T + 1, B, H), the first of which is zero.
-    """
-    return _Scan.apply(candidate, forget, weight)
 
 
 class SRULayer(nn.Module):
@@ -108,7 +96,7 @@ class SRULayer(nn.Module):
         if self.bidirectional:
             flip = flip_index(num_frames, inputs.shape[1])
             candidate, forget = self._flip_back(candidate, flip), self._flip_back(forget, flip)
-        states = _scan(
+        states = _Scan.apply(
             candidate.transpose(0, 1).contiguous(),
             forget.transpose(0, 1).contiguous(),
             self.recurrent[0],

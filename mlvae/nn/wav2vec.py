@@ -21,8 +21,8 @@ from torch import nn
 from torchaudio.models import Wav2Vec2Model, wav2vec2_model
 
 SAMPLING_RATE = 16000
-#: Longest waveform that passes through the transformer whole, in seconds, as attention takes memory
-#: with the square; and the sections of longer ones, with a margin on both sides.
+#: Longest recording that a model reads whole, in seconds, as attention takes memory with the
+#: square; and the sections of longer ones, with a margin on both sides.
 LONGEST, SECTION, MARGIN = 60.0, 30.0, 2.0
 FIRST_STRIDE, STRIDE = 5, 2
 HEAD_WIDTH, MOST_HEADS = 64, 16

@@ -52,7 +52,7 @@ from mlvae.systems.judge import (
     judge_report,
     load_judge,
 )
-from mlvae.systems.ml_vae import TrainedMlVae
+from mlvae.systems.localize import TrainedMlVae
 from mlvae.train import Decoding, EStep
 from mlvae.train.confusion import acoustic_confusions, estimate_confusions
 from mlvae.train.estep import search_compiler
@@ -186,10 +186,7 @@ class TrainedAcoustic(TrainedMlVae):
         self.dataset.features(cut)
 
     def localize(self, cuts: CutSet, passes: Passes | None = None) -> tuple[CutSet, list[str]]:
-        """Add the tiers of a system; see :func:`mlvae.systems.localize.localize`.
-
-        Cuts that the acoustic model cannot read have no answer, and a line in the log.
-        """
+        """As of :class:`TrainedMlVae`; cuts that cannot be read have a line in the log."""
         usable = usable_cuts(cuts, self.dataset, "acoustic")
         if not usable:
             return CutSet.from_cuts([]), list(cuts.ids)

@@ -101,32 +101,24 @@ SWEEPS = 5
 #: Longest recording that a flat start divides without regard to pauses, and whose first alignments
 #: may differ from that by all of its length.
 FLAT_FRAMES = 3000
-#: Frames that the aligner is trained on, at most: ten hours teach so small a model what it can
+#: Frames that the aligner is trained on, at most: five hours teach so small a model what it can
 #: learn, and training has all of its frames in memory.
-TRAIN_FRAMES = 3_600_000
+TRAIN_FRAMES = 1_800_000
 #: Fewest frames of a pause, for the flat start of long recordings.
 PAUSE = 20
 
 
 @dataclass
 class AlignConfig(Settings):
-    """How the aligner is trained.
+    """How the aligner is trained."""
 
-    Attributes:
-        model: sizes of the narrow acoustic model, with its states per unit.
-        rounds: rounds of training and realigning.
-        epochs_per_round: passes over all frames per round.
-        batch_frames: frames a step; they are drawn from all cuts.
-        learning_rate: of Adam.
-        search_frames: largest batch of the search, in frames with padding.
-    """
-
+    #: Sizes of the narrow acoustic model, with its states per unit.
     model: NarrowAcousticModelConfig = field(default_factory=NarrowAcousticModelConfig)
-    rounds: Count = 8
-    epochs_per_round: Count = 2
-    batch_frames: Count = 2048
-    learning_rate: LearningRate = 1e-3
-    search_frames: Count = 20000
+    rounds: Count = 8  # rounds of training and realigning
+    epochs_per_round: Count = 2  # passes over all frames per round
+    batch_frames: Count = 2048  # frames a step; they are drawn from all cuts
+    learning_rate: LearningRate = 1e-3  # of Adam
+    search_frames: Count = 20000  # largest batch of the search, in frames with padding
 
 
 class Aligner:
@@ -197,11 +189,11 @@ class Aligner:
         if init is not None:
             setup["init"] = file_digest(init)
         cuts = list(cuts)
-        units = [dataset.table.ids(cut.supervisions[0].custom["units"], cut.id) for cut in cuts]
+        units = [dataset.table.ids(canonical_units(cut), cut.id) for cut in cuts]
         padded, position = _with_margins(
             [dataset.features(cut) for cut in cuts], self.config.model.context
         )
-        self.model.scale.set(padded[position].pow(2).mean(0).sqrt())
+        self.model.scale.set(padded[position].pow_(2).mean(0).sqrt())
         begun = init is not None and self._begin_from(init)
         layout = self.compiler.layout
         silence = layout.num_states if layout.silence else None
@@ -362,13 +354,16 @@ class Aligner:
         if cut.id in self._kept:
             return self._kept[cut.id]
         self.model.eval()
-        features, context = dataset.features(cut), self.config.model.context
-        found = []
-        for begin in range(0, len(features), NETWORK_FRAMES):
-            end, first = begin + NETWORK_FRAMES, max(begin - context, 0)
-            seen = features[first : end + context].unsqueeze(0).to(self.device)
-            found.append(self.model(seen)[0, begin - first : end - first].cpu())
-        return torch.cat(found)
+        features = dataset.features(cut)
+        begins = range(0, len(features), NETWORK_FRAMES)
+        parts = (self._part(features, begin, begin + NETWORK_FRAMES) for begin in begins)
+        return torch.cat([part.cpu() for part in parts])
+
+    def _part(self, features: torch.Tensor, begin: int, end: int) -> torch.Tensor:
+        """Log posteriors of some frames; the model sees its context beyond them."""
+        first = max(begin - self.config.model.context, 0)
+        seen = features[first : end + self.config.model.context].unsqueeze(0).to(self.device)
+        return self.model(seen)[0, begin - first : end - first]
 
     def _begin_from(self, path: Path) -> bool:
         """Take over a trained model, whole or not at all; whether it was."""
@@ -518,13 +513,8 @@ class Aligner:
         log_boundary: torch.Tensor | None = None,
     ) -> Emissions:
         """Scores of parts of a recording; the model sees its few frames of context beyond them."""
-        context = self.config.model.context
-        found = []
         with torch.no_grad():
-            for begin, end in frames:
-                first = max(begin - context, 0)
-                seen = features[first : end + context].unsqueeze(0).to(self.device)
-                found.append(self.model(seen)[0, begin - first : end - first])
+            found = [self._part(features, begin, end) for begin, end in frames]
             return self.compiler.emissions(
                 torch.nn.utils.rnn.pad_sequence(found, batch_first=True),
                 torch.tensor([end - begin for begin, end in frames]),
@@ -550,6 +540,12 @@ class Aligner:
 
     def _scores(self, cuts: CutSet, dataset: UnitDataset) -> tuple[k2.Fsa, Emissions]:
         """Graphs and scores of a batch of cuts that are searched whole."""
+        names = [cut.id for cut in cuts]
+        graphs = self.compiler.compile(graph_units(cuts, dataset.table), names=names)
+        return graphs, self.emissions(cuts, dataset)
+
+    def emissions(self, cuts: CutSet, dataset: UnitDataset) -> Emissions:
+        """Scores of a batch of cuts that are searched whole."""
         self.model.eval()
         batch = dataset[cuts]
         with torch.no_grad():
@@ -557,14 +553,12 @@ class Aligner:
             if self._keeps:
                 for name, row, size in zip(batch["cut_ids"], log_probs, batch["num_frames"]):
                     self._kept[name] = row[:size].cpu()
-            emissions = self.compiler.emissions(
+            return self.compiler.emissions(
                 log_probs,
                 batch["num_frames"],
                 log_prior=self.model.log_prior,
                 names=batch["cut_ids"],
             )
-        units = graph_units(cuts, dataset.table)
-        return self.compiler.compile(units, names=batch["cut_ids"]), emissions
 
     def _set_prior(self, target: torch.Tensor) -> None:
         counts = torch.bincount(target, minlength=len(self.model.log_prior)).double() + 1.0
@@ -724,7 +718,7 @@ def _flat_start(
     """
     columns = (torch.tensor(units).unsqueeze(1) * states + torch.arange(states)).flatten()
     if speech is not None:
-        found = columns[_shares(speech, len(columns))]
+        found = columns[_parts(speech, len(columns))]
         return found if silence is None else found.masked_fill(~speech, silence)
     if silence is not None:
         edge = torch.full((states,), silence)
@@ -732,7 +726,7 @@ def _flat_start(
     return columns[torch.arange(num_frames) * len(columns) // num_frames]
 
 
-def _shares(speech: torch.Tensor, count: int) -> torch.Tensor:
+def _parts(speech: torch.Tensor, count: int) -> torch.Tensor:
     """int64 (num_frames,): in which of ``count`` equal parts of the speech each frame lies."""
     before = (speech.long().cumsum(0) - 1).clamp(min=0)
     return before * count // int(speech.sum())
@@ -759,8 +753,8 @@ def _speech(features: torch.Tensor, fewest: int) -> torch.Tensor:
 def _even_times(speech: torch.Tensor, num_units: Sequence[int]) -> list[WordTime]:
     """Where words lie that share the speech by their units."""
     first = torch.tensor([0, *num_units]).cumsum(0)
-    share = _shares(speech, int(first[-1]))
-    starts = torch.searchsorted(share, first[:-1]).tolist()
+    part = _parts(speech, int(first[-1]))
+    starts = torch.searchsorted(part, first[:-1]).tolist()
     # The last frame of speech before the next word starts.
     spoken = speech.nonzero().flatten()
     ends = [*starts[1:], len(speech)]

@@ -27,28 +27,18 @@ class NoSettings(Settings):
 
 @dataclass(frozen=True)
 class Setup:
-    """What training or loading a system goes by.
+    """What training or loading a system goes by."""
 
-    Attributes:
-        name: of the system, as the configuration declares it.
-        config: of the recipe.
-        dataset: gives features and units.
-        device: where to run.
-        seed: of everything random.
-        folder: of the system; that of the aligner, ``fa``, lies beside it.
-        init: folder of a trained system of the same name, in a model folder, that training begins
-            from; None: it begins from the seed.
-        aligner: the one in that folder, where it is read already.
-    """
-
-    name: str
-    config: RecipeConfig
-    dataset: UnitDataset
-    device: torch.device
-    seed: int
-    folder: Path
+    name: str  # of the system, as the configuration declares it
+    config: RecipeConfig  # of the recipe
+    dataset: UnitDataset  # gives features and units
+    device: torch.device  # where to run
+    seed: int  # of everything random
+    folder: Path  # of the system; that of the aligner, ``fa``, lies beside it
+    #: Folder of a trained system of the same name, in a model folder, that training begins from;
+    #: None: it begins from the seed.
     init: Path | None = None
-    aligner: Aligner | None = None
+    aligner: Aligner | None = None  # the one in that folder, where it is read already
 
     @property
     def table(self) -> UnitTable:

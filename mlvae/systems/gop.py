@@ -49,7 +49,7 @@ from mlvae.systems.align import load_aligner
 from mlvae.systems.base import Setup
 from mlvae.systems.ml_vae import load_ml_vae
 from mlvae.tiers import tier, units_of_words, with_tiers, word_spans
-from mlvae.train.goodness import UnitModel, model_of_estimator
+from mlvae.train.goodness import BATCH_FRAMES, UnitModel
 from mlvae.train.loop import Gathered, Passes
 
 
@@ -67,25 +67,17 @@ class GopSettings(Settings):
 
 @dataclass
 class Gop:
-    """A system of kind ``gop``, ready to answer.
+    """A system of kind ``gop``, ready to answer."""
 
-    Attributes:
-        model: of the other system.
-        score: see :class:`GopSettings`.
-    """
+    model: UnitModel  # of the other system
+    score: str  # see :class:`GopSettings`
 
-    model: UnitModel
-    score: str
-
-    def localize(
-        self, cuts: CutSet, passes: Passes | None = None, max_frames: int = 8000
-    ) -> tuple[CutSet, list[str]]:
+    def localize(self, cuts: CutSet, passes: Passes | None = None) -> tuple[CutSet, list[str]]:
         """Add the tiers that the head of this module lists.
 
         Args:
             cuts: with features, canonical units and the tier ``fa``.
             passes: what an earlier run has done; None: nothing.
-            max_frames: largest batch, in frames with padding.
 
         Returns:
             The cuts with the tiers, in their order, and no id, as there is an answer for all.
@@ -95,12 +87,12 @@ class Gop:
         """
         words = {cut.id: units_of_words(cut) for cut in cuts}
         answers = Gathered({})  # by cut the score of each unit, and what was perceived
-        batches = list(make_sampler(cuts, max_frames, shuffle=False))
+        batches = list(make_sampler(cuts, BATCH_FRAMES, shuffle=False))
         total = sum(cut.num_frames for cut in cuts)
         for batch in (passes or Passes()).over(
             batches, answers, "gop", "frame", total, lambda some: sum(c.num_frames for c in some)
         ):
-            for cut, log_probs in self.model.of_cuts(batch, max_frames):
+            for cut, log_probs in self.model.of_cuts(batch):
                 answers.value[cut.id] = self._answer(cut, log_probs)
         found = [_with_answer(cut, words[cut.id], *answers.value[cut.id]) for cut in cuts]
         return CutSet.from_cuts(found), []
@@ -154,25 +146,9 @@ def load_gop(setup: Setup, cuts: CutSet) -> Gop:
     return Gop(model, setup.settings.score)
 
 
-def _model_of_aligner(setup: Setup, cuts: CutSet) -> UnitModel:
-    """The narrow model of forced alignment."""
-    return load_aligner(setup, cuts).unit_model(setup.dataset.plain())
-
-
-def _model_of_ml_vae(setup: Setup, cuts: CutSet) -> UnitModel:
-    """The phoneme estimator."""
-    return model_of_estimator(load_ml_vae(setup, cuts).model, setup.dataset, setup.device)
-
-
-def _model_of_acoustic(setup: Setup, cuts: CutSet) -> UnitModel:
-    """Somebody else's model."""
-    system = load_acoustic(setup, cuts)
-    return model_of_estimator(system.model, system.dataset, setup.device)
-
-
 #: How the acoustic model is read of a system of a kind.
 MODELS: dict[str, Callable[[Setup, CutSet], UnitModel]] = {
-    "align": _model_of_aligner,
-    "ml_vae": _model_of_ml_vae,
-    "acoustic": _model_of_acoustic,
+    "align": lambda setup, cuts: load_aligner(setup, cuts).unit_model(setup.dataset.plain()),
+    "ml_vae": lambda setup, cuts: load_ml_vae(setup, cuts).unit_model(),
+    "acoustic": lambda setup, cuts: load_acoustic(setup, cuts).unit_model(),
 }

@@ -36,7 +36,7 @@ from mlvae.train.evidence import (
     fit_evidence,
     replace_units,
 )
-from mlvae.train.goodness import UnitModel, model_of_estimator
+from mlvae.train.goodness import UnitModel
 from mlvae.train.pronunciations import by_position, positions_of_slots
 from mlvae.train.rates import Rates, RatesConfig, UnitSequences, fit_rates, unit_sequences
 from mlvae.train.settings import Decoding
@@ -51,48 +51,32 @@ HIGHER_RATES = (0.3, 0.6)
 
 @dataclass
 class JudgeConfig(Settings):
-    """How a judge is fitted.
+    """How a judge is fitted."""
 
-    Attributes:
-        rates: prior of how often units are mispronounced.
-        corruption_rate: fraction of units that are replaced on purpose.
-        max_cuts: held-out cuts that are used, in the order of their ids.
-    """
-
+    #: Prior of how often units are mispronounced.
     rates: RatesConfig = field(default_factory=RatesConfig)
-    corruption_rate: Rate = 0.1
-    max_cuts: Count = 1000
+    corruption_rate: Rate = 0.1  # fraction of units that are replaced on purpose
+    max_cuts: Count = 1000  # held-out cuts that are used, in the order of their ids
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a judge says of a cut; float64.
+    """What a judge says of a cut; float64."""
 
-    Attributes:
-        mispronounced: (L,), P(mispronounced or deleted) of each canonical unit.
-        words: (W,), P(any unit of the word is); None for a cut without words.
-    """
-
-    mispronounced: np.ndarray
-    words: np.ndarray | None
+    mispronounced: np.ndarray  # (L,), P(mispronounced or deleted) of each canonical unit
+    words: np.ndarray | None  # (W,), P(any unit of the word is); None for a cut without words
 
 
 @dataclass(frozen=True)
 class Judge:
-    """A fitted judge.
+    """A fitted judge."""
 
-    Attributes:
-        evidence: makes a log-likelihood ratio of measures.
-        rates: how often units are wrong.
-        models: acoustic models that are asked for goodness of pronunciation: the estimator's of
-            the system, and the aligner's.
-        table: ids of the units.
-    """
-
-    evidence: Evidence
-    rates: Rates
+    evidence: Evidence  # makes a log-likelihood ratio of measures
+    rates: Rates  # how often units are wrong
+    #: Acoustic models that are asked for goodness of pronunciation: the estimator's of the system,
+    #: and the aligner's.
     models: tuple[UnitModel, ...]
-    table: UnitTable
+    table: UnitTable  # ids of the units
 
     @property
     def estimator(self) -> UnitModel:
@@ -125,7 +109,7 @@ class Judge:
 
     def save(self, path: Path) -> None:
         """Write a JSON file."""
-        content = {"evidence": self.evidence.to_dict(), "rates": self.rates.to_dict()}
+        content = {"evidence": asdict(self.evidence), "rates": asdict(self.rates)}
         with atomic_path(path) as part:
             part.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
@@ -191,26 +175,26 @@ def measure(
 
 @dataclass(frozen=True)
 class SearchedModel:
-    """A trained model and the acceptor that is searched with it.
+    """A trained model and the acceptor that is searched with it."""
 
-    Attributes:
-        model: the networks.
-        topology: of the acceptor.
-        decoding: how posteriors become scores.
-        dataset: gives features and units.
-        device: where to run.
-    """
+    model: MlVae  # the networks
+    topology: str  # of the acceptor
+    decoding: Decoding  # how posteriors become scores
+    dataset: UnitDataset  # gives features and units
+    device: torch.device  # where to run
 
-    model: MlVae
-    topology: str
-    decoding: Decoding
-    dataset: UnitDataset
-    device: torch.device
+    def unit_model(self) -> UnitModel:
+        """The phoneme estimator as an acoustic model of units."""
+
+        def log_probs(features: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+            self.model.eval()
+            return self.model.estimator(self.model.scale(features), lengths)
+
+        return UnitModel(log_probs, self.dataset, self.device, self.model.states_per_unit)
 
     def unit_models(self, aligner: Aligner) -> tuple[UnitModel, ...]:
         """The acoustic models that are asked for goodness of pronunciation."""
-        estimator = model_of_estimator(self.model, self.dataset, self.device)
-        return estimator, aligner.unit_model(self.dataset.plain())
+        return self.unit_model(), aligner.unit_model(self.dataset.plain())
 
     def wrong_units(self, cuts: CutSet) -> dict[str, torch.Tensor]:
         """P(mispronounced or deleted) over all paths by cut id, float64 (L,).
@@ -234,21 +218,13 @@ class SearchedModel:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Measures of held-out units, and of units in whose text some are replaced.
+    """Measures of held-out units, and of units in whose text some are replaced."""
 
-    Attributes:
-        measures: float64 (n, M), see :func:`measure`.
-        sequences: of these n units.
-        corrupted_measures: float64 (m, M).
-        corrupted: of these m units, as they are written.
-        replaced: bool (m,), which of them are replaced.
-    """
-
-    measures: np.ndarray
-    sequences: UnitSequences
-    corrupted_measures: np.ndarray
-    corrupted: UnitSequences
-    replaced: np.ndarray
+    measures: np.ndarray  # float64 (n, M), see :func:`measure`
+    sequences: UnitSequences  # of these n units
+    corrupted_measures: np.ndarray  # float64 (m, M)
+    corrupted: UnitSequences  # of these m units, as they are written
+    replaced: np.ndarray  # bool (m,), which of them are replaced
 
 
 def hold_out(

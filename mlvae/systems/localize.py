@@ -42,7 +42,7 @@ from mlvae.data.units import UnitTable, canonical_units
 from mlvae.fsa import MAX_CELLS, UnitSpan
 from mlvae.nn import MlVae
 from mlvae.systems.align import Aligner
-from mlvae.systems.judge import Judge, Verdict, measure
+from mlvae.systems.judge import Judge, SearchedModel, Verdict, measure
 from mlvae.tiers import (
     DELETED,
     UNIT_TIERS,
@@ -63,133 +63,125 @@ from mlvae.train.pronunciations import (
     positions_of_slots,
     variant_differs,
 )
-from mlvae.train.settings import Decoding
 from mlvae.train.stretches import Answer, Wanted
 from mlvae.train.targets import items_of_spans
 
 #: Largest batch, in frames with padding: memory grows with it, or with one longer recording.
 BATCH_FRAMES = 4000
 
+#: Of a cut its tiers, P(mispronounced) of its words, and the canonical unit of each sound.
+_CutAnswer = tuple[dict, list[float], "list | None"]
 
-def localize(
-    model: MlVae,
-    cuts: CutSet,
-    dataset: UnitDataset,
-    decoding: Decoding,
-    device: torch.device,
-    topology: str = "ml",
-    boundary_aligner: Aligner | None = None,
-    max_frames: int = BATCH_FRAMES,
-    passes: Passes | None = None,
-    max_cells: int = MAX_CELLS,
-    judge: Judge | None = None,
-) -> tuple[CutSet, list[str]]:
-    """Add the tiers that the head of this module lists.
 
-    What was perceived differs from the canonical unit where the best path says "mispronounced". A
-    judge decides by its P(mispronounced), above one half; the path is then the best one on which
-    these units are mispronounced or deleted and no others.
+@dataclass(frozen=True)
+class TrainedMlVae(SearchedModel):
+    """A trained ML-VAE that is ready to answer."""
 
-    Args:
-        model: trained.
-        cuts: cuts with features and canonical units.
-        dataset: gives features and units.
-        decoding: how posteriors become scores.
-        device: where to run.
-        topology: acceptor to search.
-        boundary_aligner: aligns the perceived units once more, for better boundaries; None: the
-            boundaries of the best path.
-        max_frames: largest batch, in frames with padding.
-        passes: what an earlier run has done; None: nothing.
-        max_cells: largest search, in cells (arcs x frames); a cut that is larger is searched in
-            stretches, see :mod:`mlvae.train.stretches`.
-        judge: says how likely units are mispronounced; cuts then need the tier ``fa``. None: what
-            the lattice says.
+    #: Aligns what was perceived once more, for better boundaries; None: those of the best path.
+    boundary_aligner: Aligner | None = None
+    #: Says how likely units are mispronounced; cuts then need the tier ``fa``. None: what the
+    #: lattice says.
+    judge: Judge | None = None
 
-    Returns:
-        The cuts with the tiers, in their order, and the ids of those too short for their units (or,
-        if they are long, that could not be aligned).
+    def localize(
+        self,
+        cuts: CutSet,
+        passes: Passes | None = None,
+        max_frames: int = BATCH_FRAMES,
+        max_cells: int = MAX_CELLS,
+    ) -> tuple[CutSet, list[str]]:
+        """Add the tiers that the head of this module lists.
 
-    Raises:
-        ValueError: a cut's words do not fit its units; names the cut.
-    """
-    table = dataset.table
-    words = {cut.id: units_of_words(cut) for cut in cuts}
-    passes = passes or Passes()
-    compiler = search_compiler(model, topology, decoding)
+        What was perceived differs from the canonical unit where the best path says "mispronounced".
+        A judge decides by its P(mispronounced), above one half; the path is then the best one on
+        which these units are mispronounced or deleted and no others.
 
-    by_id = {cut.id: cut for cut in cuts}
-    search = EStep(compiler, cuts, dataset, max_frames, max_cells=max_cells)
-    if judge is None:
+        Args:
+            cuts: cuts with features and canonical units.
+            passes: what an earlier run has done; None: nothing.
+            max_frames: largest batch, in frames with padding.
+            max_cells: largest search, in cells (arcs x frames); a cut that is larger is searched in
+                stretches, see :mod:`mlvae.train.stretches`.
+
+        Returns:
+            The cuts with the tiers, in their order, and the ids of those too short for their units
+            (or, if they are long, that could not be aligned).
+
+        Raises:
+            ValueError: a cut's words do not fit its units; names the cut.
+        """
+        words = {cut.id: units_of_words(cut) for cut in cuts}
+        passes = passes or Passes()
+        by_id = {cut.id: cut for cut in cuts}
+        compiler = search_compiler(self.model, self.topology, self.decoding)
+        search = EStep(compiler, cuts, self.dataset, max_frames, max_cells=max_cells)
+        answers = (self._searched if self.judge is None else self._judged)(search, passes, by_id)
+        found = [
+            with_tiers(
+                cut,
+                {
+                    name: [AlignmentItem(*item) for item in items]
+                    for name, items in answers[cut.id][0].items()
+                },
+            )
+            for cut in cuts
+            if cut.id in answers
+        ]
+        if self.boundary_aligner is not None:
+            sounds = {cut.id: answers[cut.id][2] for cut in found}
+            found = refine_boundaries(found, self.dataset, self.boundary_aligner, sounds, passes)
+        found = [
+            cut if words[cut.id] is None else _with_words(cut, words[cut.id], answers[cut.id][1])
+            for cut in found
+        ]
+        return CutSet.from_cuts(found), [cut.id for cut in cuts if cut.id not in answers]
+
+    def _searched(
+        self, search: EStep, passes: Passes, cuts: Mapping[str, Cut]
+    ) -> dict[str, _CutAnswer]:
+        """Answers by cut id, of the lattice alone."""
         gathered = Gathered({})
         left = search.left(passes, gathered, "localize")
         wanted = Wanted(posteriors=True, words=True)
-        for cut_id, answer in search.answers(model, decoding, device, wanted, left):
+        for cut_id, answer in search.answers(self.model, self.decoding, self.device, wanted, left):
             if answer.spans:
-                cut = by_id[cut_id]
-                units = _wrong(cut, answer, table)
-                gathered.value[cut_id] = _answer(cut, answer, *units, table)
-        answers = gathered.value
-    else:
-        answers = _judged(judge, search, model, decoding, device, passes, by_id)
-    found = [cut for cut in cuts if cut.id in answers]
-    sounds = {cut.id: answers[cut.id][2] for cut in found}
-    found = [
-        with_tiers(
-            cut,
-            {
-                name: [AlignmentItem(*item) for item in items]
-                for name, items in answers[cut.id][0].items()
-            },
-        )
-        for cut in found
-    ]
-    if boundary_aligner is not None:
-        found = refine_boundaries(found, dataset, boundary_aligner, sounds, passes)
-    found = [
-        cut if words[cut.id] is None else _with_words(cut, words[cut.id], answers[cut.id][1])
-        for cut in found
-    ]
-    return CutSet.from_cuts(found), [cut.id for cut in cuts if cut.id not in answers]
+                cut, table = cuts[cut_id], self.dataset.table
+                gathered.value[cut_id] = _answer(cut, answer, *_wrong(cut, answer, table), table)
+        return gathered.value
 
-
-def _judged(
-    judge: Judge,
-    search: EStep,
-    model: MlVae,
-    decoding: Decoding,
-    device: torch.device,
-    passes: Passes,
-    cuts: Mapping[str, Cut],
-) -> dict[str, tuple]:
-    """Answers by cut id: all units are measured, judged together, and then searched once more."""
-    table = judge.table
-    measured = Gathered({})
-    wanted = Wanted(paths=False, posteriors=True, log_posteriors=True)
-    left = search.left(passes, measured, "localize")
-    for cut_id, answer in search.answers(model, decoding, device, wanted, left, keep=True):
-        if answer.posteriors is None or not bool((answer.posteriors.used > 0).any()):
-            continue  # it has no path
-        wrong, deleted = _wrong(cuts[cut_id], answer, table)
-        if isinstance(model, MlVae):  # the estimator says nothing else
-            judge.estimator.known[cut_id] = answer.log_posteriors
-        found = measure([cuts[cut_id]], {cut_id: wrong}, judge.models)
-        judge.estimator.known.pop(cut_id, None)
-        deletable = None if deleted is None else deleted.tolist()
-        measured.value[cut_id] = wrong.tolist(), deletable, found.tolist()
-    some = [cut for cut_id, cut in cuts.items() if cut_id in measured.value]
-    measures = [np.array(measured.value[cut.id][2]) for cut in some]
-    verdicts = judge.judge(some, np.concatenate(measures)) if some else {}
-    decided = {cut.id: _decisions(cut, verdicts[cut.id], table) for cut in some}
-    gathered = Gathered({})
-    left = search.left(passes, gathered, "localize, what was decided")
-    for cut_id, answer in search.answers(model, decoding, device, Wanted(), left, decided):
-        if answer.spans:
-            wrong, deleted, _ = measured.value[cut_id]
-            wrong, deleted = (p and torch.tensor(p, dtype=torch.float64) for p in (wrong, deleted))
-            found = _answer(cuts[cut_id], answer, wrong, deleted, table)
-            gathered.value[cut_id] = _with_verdict(found, verdicts[cut_id])
-    return gathered.value
+    def _judged(
+        self, search: EStep, passes: Passes, cuts: Mapping[str, Cut]
+    ) -> dict[str, _CutAnswer]:
+        """Answers by cut id: units are measured, judged together, and then searched once more."""
+        judge, table = self.judge, self.dataset.table
+        networks = self.model, self.decoding, self.device
+        measured = Gathered({})
+        wanted = Wanted(paths=False, posteriors=True, log_posteriors=True)
+        left = search.left(passes, measured, "localize")
+        for cut_id, answer in search.answers(*networks, wanted, left, keep=True):
+            if answer.posteriors is None or not bool((answer.posteriors.used > 0).any()):
+                continue  # it has no path
+            wrong, deleted = _wrong(cuts[cut_id], answer, table)
+            if isinstance(self.model, MlVae):  # the estimator says nothing else
+                judge.estimator.known[cut_id] = answer.log_posteriors
+            found = measure([cuts[cut_id]], {cut_id: wrong}, judge.models)
+            judge.estimator.known.pop(cut_id, None)
+            deletable = None if deleted is None else deleted.tolist()
+            measured.value[cut_id] = wrong.tolist(), deletable, found.tolist()
+        some = [cut for cut_id, cut in cuts.items() if cut_id in measured.value]
+        measures = [np.array(measured.value[cut.id][2]) for cut in some]
+        verdicts = judge.judge(some, np.concatenate(measures)) if some else {}
+        decided = {cut.id: _decisions(cut, verdicts[cut.id], table) for cut in some}
+        gathered = Gathered({})
+        left = search.left(passes, gathered, "localize, what was decided")
+        for cut_id, answer in search.answers(*networks, Wanted(), left, decided):
+            if answer.spans:
+                wrong, deleted = (
+                    p and torch.tensor(p, dtype=torch.float64) for p in measured.value[cut_id][:2]
+                )
+                found = _answer(cuts[cut_id], answer, wrong, deleted, table)
+                gathered.value[cut_id] = _with_verdict(found, verdicts[cut_id])
+        return gathered.value
 
 
 def _wrong(cut: Cut, answer: Answer, table: UnitTable) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -213,8 +205,8 @@ def _answer(
     wrong: torch.Tensor,
     deleted: torch.Tensor | None,
     table: UnitTable,
-) -> tuple[dict, list[float], list | None]:
-    """Tiers of a cut, P(mispronounced) of its words, and the canonical unit of each sound."""
+) -> _CutAnswer:
+    """What a search says of a cut."""
     spans, sounds = answer.spans, None
     places = positions_of_slots(cut, table)
     if places is not None:
@@ -235,9 +227,7 @@ def _decisions(cut: Cut, verdict: Verdict, table: UnitTable) -> list[bool | None
     return [None if place < 0 else of_units[place] for place in places]
 
 
-def _with_verdict(
-    answer: tuple[dict, list[float], list | None], verdict: Verdict
-) -> tuple[dict, list[float], list | None]:
+def _with_verdict(answer: _CutAnswer, verdict: Verdict) -> _CutAnswer:
     """An answer with a judge's probabilities; what was perceived agrees with the decision.
 
     Of a unit that must be mispronounced although no path says as what, it is not known what.
@@ -373,21 +363,13 @@ def refine_boundaries(
 
 @dataclass(frozen=True)
 class _Sound:
-    """What is aligned for better boundaries.
+    """What is aligned for better boundaries."""
 
-    Attributes:
-        symbol: what was perceived; the canonical one of a unit that was left out.
-        start: where it lies up to now, in seconds.
-        duration: the same.
-        unit: which of the cut's canonical units it is; None where it is none.
-        deleted: whether nothing was perceived of it.
-    """
-
-    symbol: str
-    start: float
-    duration: float
-    unit: int | None
-    deleted: bool
+    symbol: str  # what was perceived; the canonical one of a unit that was left out
+    start: float  # where it lies up to now, in seconds
+    duration: float  # the same
+    unit: int | None  # which of the cut's canonical units it is; None where it is none
+    deleted: bool  # whether nothing was perceived of it
 
 
 def _sounds(cut: Cut, units: Sequence[int | None] | None) -> list[_Sound]:
@@ -410,13 +392,9 @@ def _sounds(cut: Cut, units: Sequence[int | None] | None) -> list[_Sound]:
         )
     items = iter(spoken)
     return [
-        of_units[number] if skipped else _sound_of(next(items), number)
+        of_units[number] if skipped else _Sound(*next(items)[:3], number, False)
         for number, skipped in zip(units or (), deleted)
     ]
-
-
-def _sound_of(item: AlignmentItem, unit: int | None) -> _Sound:
-    return _Sound(item.symbol, item.start, item.duration, unit, False)
 
 
 def _with_sounds(cut: Cut, sounds: Sequence[_Sound]) -> Cut:

@@ -14,18 +14,17 @@ from mlvae.made import file_digest, remove_made
 from mlvae.nn import MlVae, MlVaeConfig
 from mlvae.plausibility import edge_warnings
 from mlvae.stage import log
-from mlvae.systems.align import Aligner, drawn, load_aligner, new_aligner
+from mlvae.systems.align import drawn, load_aligner, new_aligner
 from mlvae.systems.base import Setup
 from mlvae.systems.judge import (
     JUDGE,
-    Judge,
     JudgeConfig,
     SearchedModel,
     fit_judge,
     judge_report,
     load_judge,
 )
-from mlvae.systems.localize import localize
+from mlvae.systems.localize import TrainedMlVae
 from mlvae.tiers import with_units
 from mlvae.train import Decoding, EStep, TrainConfig, Trainer, distributed
 from mlvae.train.estep import search_compiler
@@ -64,33 +63,6 @@ class MlVaeSettings(Settings):
     boundaries: Literal["path", "aligner"] = "path"
 
 
-@dataclass(frozen=True)
-class TrainedMlVae(SearchedModel):
-    """A trained system of kind ``ml_vae``.
-
-    Attributes:
-        boundary_aligner: aligns what was perceived; None where it is not aligned once more.
-        judge: says how likely units are mispronounced; None: what the lattice says.
-    """
-
-    boundary_aligner: Aligner | None = None
-    judge: Judge | None = None
-
-    def localize(self, cuts: CutSet, passes: Passes | None = None) -> tuple[CutSet, list[str]]:
-        """Add the tiers of a system; see :func:`mlvae.systems.localize.localize`."""
-        return localize(
-            self.model,
-            cuts,
-            self.dataset,
-            self.decoding,
-            self.device,
-            topology=self.topology,
-            boundary_aligner=self.boundary_aligner,
-            passes=passes,
-            judge=self.judge,
-        )
-
-
 def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
     """Train a system, choose its scale, and train its boundary aligner.
 
@@ -118,22 +90,20 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
     init = None if setup.init is None else setup.init / "model.safetensors"
     if init is not None:
         fixed["init"] = file_digest(init)
-    trainer = Trainer(
+    # Boundaries of another run must not be taken for those of this one if it is killed.
+    remove_made(folder / "boundaries.safetensors")
+    training = Trainer(  # what it holds is of no use from here on, and large
         model,
         train_cuts,
         valid_cuts,
         dataset,
-        dataset.table,
         settings.train,
         folder,
         device,
         seed,
         fixed,
         init,
-    )
-    # Boundaries of another run must not be taken for those of this one if it is killed.
-    remove_made(folder / "boundaries.safetensors")
-    training = trainer.fit()
+    ).fit()
     if not distributed.is_main():
         return training
     path = folder / "model.safetensors"

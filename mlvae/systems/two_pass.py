@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import torch
 from lhotse import CutSet
 from lhotse.cut import Cut
 from lhotse.supervision import AlignmentItem
@@ -51,17 +50,11 @@ Batch = Sequence[tuple[Cut, Section]]
 
 @dataclass
 class TwoPassFa:
-    """A recogniser that is ready for use.
+    """A recogniser that is ready for use."""
 
-    Attributes:
-        aligner: of stage 3; its model serves both passes.
-        insertion_score: natural-log score of starting a unit in the loop.
-        dataset: gives features and units, without deltas.
-    """
-
-    aligner: Aligner
-    insertion_score: float
-    dataset: UnitDataset
+    aligner: Aligner  # of stage 3; its model serves both passes
+    insertion_score: float  # natural-log score of starting a unit in the loop
+    dataset: UnitDataset  # gives features and units, without deltas
 
     def recognize(self, cuts: CutSet, passes: Passes | None = None) -> dict[str, list[str]]:
         """Units recognised in each cut, by its id; none where it is too short for a unit."""
@@ -125,14 +118,7 @@ class TwoPassFa:
             name = f"{first.id} [frames {section.begin} to {section.end}]"
             frames = (section.begin, section.end)
             return self.aligner.score(self.dataset.features(first), [frames], [name])
-        data, model = self.dataset[[cut for cut, _ in batch]], self.aligner.model.eval()
-        with torch.no_grad():
-            return self.aligner.compiler.emissions(
-                model(data["features"].to(self.aligner.device)),
-                data["num_frames"],
-                log_prior=model.log_prior,
-                names=data["cut_ids"],
-            )
+        return self.aligner.emissions([cut for cut, _ in batch], self.dataset)
 
     def recognize_batch(self, batch: Batch, emissions: Emissions, found: Recognised) -> None:
         """Take over the units of a batch; sections of a cut come one after the other."""
@@ -284,9 +270,9 @@ def pair_units(canonical: Sequence[str], recognised: Sequence[str]) -> list[tupl
     """
     pairs: list[tuple[int | None, int]] = []
     for step in Levenshtein.opcodes(canonical, recognised):
-        for place in range(step.src_end - step.src_start):
+        for offset in range(step.src_end - step.src_start):
             paired = step.tag in ("equal", "replace")
-            index = step.dest_start + place if paired else None
+            index = step.dest_start + offset if paired else None
             pairs.append((index, step.dest_start if index is None else index))
     return pairs
 

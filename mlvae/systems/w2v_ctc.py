@@ -170,9 +170,9 @@ def segment_times(
     """
     shift = duration / num_frames
     times = []
-    for place, (first, end) in enumerate(spans):
-        before = spans[place - 1][1] if place else -first
-        after = spans[place + 1][0] if place + 1 < len(spans) else 2 * num_frames - end
+    for index, (first, end) in enumerate(spans):
+        before = spans[index - 1][1] if index else -first
+        after = spans[index + 1][0] if index + 1 < len(spans) else 2 * num_frames - end
         start = max((before + first) / 2 * shift, first * shift - margin)
         stop = min((end + after) / 2 * shift, end * shift + margin)
         times.append((start, stop))
@@ -187,37 +187,27 @@ class W2vCtcConfig(Settings):
     """How wav2vec 2.0 is fine-tuned and read.
 
     The convolutions of the feature extractor are never trained.
-
-    Attributes:
-        checkpoint: file with the weights to start from; empty: ``hub_file``.
-        hub_file: file name of one of torchaudio's bundles, taken where torch.hub has downloaded it
-            before; nothing is downloaded.
-        epochs: passes over the training cuts; the one with the least CTC loss on the canonical
-            units of the validation cuts is kept.
-        batch_cuts: cuts a step.
-        learning_rate: of Adam, for the pretrained layers.
-        output_learning_rate: for the new output layer.
-        warmup_steps: steps in which the learning rates rise evenly from 0.
-        frozen_layers: transformer layers, from the lowest, that are not trained; above 0 the
-            projection before them is not trained either.
-        dropout: in the transformer.
-        layer_drop: probability that a transformer layer is left out of a training step.
-        gradient_clip: largest norm of the gradient; 0 for no limit.
-        margin: how far a segment may reach beyond the frames of its unit, in seconds.
     """
 
-    checkpoint: str = ""
+    checkpoint: str = ""  # file with the weights to start from; empty: ``hub_file``
+    #: File name of one of torchaudio's bundles, taken where torch.hub has downloaded it before;
+    #: nothing is downloaded.
     hub_file: str = "wav2vec2_fairseq_base_ls960.pth"
+    #: Passes over the training cuts; the one with the least CTC loss on the canonical units of the
+    #: validation cuts is kept.
     epochs: Count = 10
-    batch_cuts: Count = 8
-    learning_rate: LearningRate = 5e-5
-    output_learning_rate: LearningRate = 1e-3
-    warmup_steps: CountOrNone = 200
+    batch_cuts: Count = 8  # cuts a step
+    learning_rate: LearningRate = 5e-5  # of Adam, for the pretrained layers
+    output_learning_rate: LearningRate = 1e-3  # for the new output layer
+    warmup_steps: CountOrNone = 200  # steps in which the learning rates rise evenly from 0
+    #: Transformer layers, from the lowest, that are not trained; above 0 the projection before them
+    #: is not trained either.
     frozen_layers: CountOrNone = 0
-    dropout: Fraction = 0.1
+    dropout: Fraction = 0.1  # in the transformer
+    #: Probability that a transformer layer is left out of a training step.
     layer_drop: Fraction = 0.05
-    gradient_clip: Weight = 1.0
-    margin: Weight = 0.5
+    gradient_clip: Weight = 1.0  # largest norm of the gradient; 0 for no limit
+    margin: Weight = 0.5  # how far a segment may reach beyond the frames of its unit, in seconds
 
 
 def load_waveform(cut: Cut) -> torch.Tensor:
@@ -231,19 +221,12 @@ def load_waveform(cut: Cut) -> torch.Tensor:
 
 @dataclass
 class W2vCtc:
-    """A trained recogniser.
+    """A trained recogniser."""
 
-    Attributes:
-        model: the network.
-        table: its units.
-        margin: see :class:`W2vCtcConfig`.
-        device: where it runs.
-    """
-
-    model: Wav2VecCtc
-    table: UnitTable
-    margin: float
-    device: torch.device
+    model: Wav2VecCtc  # the network
+    table: UnitTable  # its units
+    margin: float  # see :class:`W2vCtcConfig`
+    device: torch.device  # where it runs
 
     def log_probs(self, cut: Cut) -> torch.Tensor:
         """Log-posteriors (T, N + 1) of a cut on CPU.
@@ -360,9 +343,8 @@ def train_w2v(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
     seed_everything(setup.seed)
     model = pretrained(weights, len(table), config.dropout, config.layer_drop)
     log(f"w2v-ctc: {num_parameters(model)} parameters of {weights} on {device}")
-    tuner = FineTuner(model, config, table, setup.folder, device, setup.seed)
     fixed = {"weights": file_digest(weights), "units": list(table.symbols)}
-    return tuner.fit(train_cuts, valid_cuts, fixed)
+    return FineTuner(setup, model).fit(train_cuts, valid_cuts, fixed)
 
 
 class FineTuner:
@@ -372,29 +354,14 @@ class FineTuner:
     gradients are added up, so that a step is what it would be in a batch without padding.
 
     Args:
+        setup: the system, and where it is trained.
         model: to train.
-        config: how.
-        table: ids of the units.
-        folder: where to write.
-        device: where to train.
-        seed: of everything random.
     """
 
-    def __init__(
-        self,
-        model: Wav2VecCtc,
-        config: W2vCtcConfig,
-        table: UnitTable,
-        folder: Path,
-        device: torch.device,
-        seed: int,
-    ) -> None:
-        self.model = model.to(device)
-        self.config = config
-        self.table = table
-        self.folder = Path(folder)
-        self.device = device
-        self.seed = seed
+    def __init__(self, setup: Setup, model: Wav2VecCtc) -> None:
+        self.setup, self.table, self.device = setup, setup.table, setup.device
+        self.config: W2vCtcConfig = setup.settings
+        self.model, config = model.to(setup.device), self.config
         freeze(model, config.frozen_layers)
         output = list(model.network.aux.parameters())
         rest = [p for p in model.network.encoder.parameters() if p.requires_grad]
@@ -403,27 +370,27 @@ class FineTuner:
         self.optimizer = torch.optim.Adam([group for group in groups if group["params"]])
         self.passes = Passes()
 
-    def fit(self, train_cuts: CutSet, valid_cuts: CutSet, setup: dict) -> dict:
+    def fit(self, train_cuts: CutSet, valid_cuts: CutSet, fixed: dict) -> dict:
         """Train to the end; return what ``training.json`` says.
 
         Args:
             train_cuts: to learn from.
             valid_cuts: to choose the epoch by.
-            setup: JSON values of what makes this run another one besides settings, seed and cuts.
+            fixed: JSON values of what makes this run another one besides settings, seed and cuts.
         """
         settings = {key: value for key, value in asdict(self.config).items() if key in _COUNTING}
         usable = {"training": self._usable(train_cuts), "validation": self._usable(valid_cuts)}
         for part, cuts in usable.items():
             if not cuts:
                 raise ValueError(f"w2v-ctc: no usable {part} cut")
-        identity = run_identity(settings, self.seed, setup, list(usable.values()))
-        seed_everything(self.seed)
+        seed, folder = self.setup.seed, self.setup.folder
+        identity = run_identity(settings, seed, fixed, list(usable.values()))
+        seed_everything(seed)
         state = TrainingState(
             {"model": self.model}, {"model": self.optimizer}, {}, passes=self.passes
         )
-        checkpoint = self.folder / CHECKPOINT
         epochs = self.config.epochs
-        loop = Loop(state, identity, epochs, checkpoint, self.folder, "w2v-ctc, epoch")
+        loop = Loop(state, identity, epochs, folder / CHECKPOINT, folder, "w2v-ctc, epoch")
 
         def step(epoch: int) -> dict[str, float]:
             return {
@@ -468,7 +435,7 @@ class FineTuner:
     def _train_epoch(self, cuts: Sequence[Cut], epoch: int) -> float:
         self.model.train()
         order = list(cuts)
-        random.Random(f"{self.seed} {epoch}").shuffle(order)
+        random.Random(f"{self.setup.seed} {epoch}").shuffle(order)
         size = self.config.batch_cuts
         batches = [order[begin : begin + size] for begin in range(0, len(order), size)]
         losses = Gathered([])
@@ -505,9 +472,9 @@ class FineTuner:
         return F.ctc_loss(log_probs.unsqueeze(1), target.unsqueeze(0), *lengths, blank=BLANK)
 
     def _set_learning_rates(self, step: int) -> None:
-        share = min(1.0, (step + 1) / max(self.config.warmup_steps, 1))
+        fraction = min(1.0, (step + 1) / max(self.config.warmup_steps, 1))
         for group, rate in zip(self.optimizer.param_groups, self.rates):
-            group["lr"] = rate * share
+            group["lr"] = rate * fraction
 
     def _units(self, cut: Cut) -> list[int]:
         return self.table.ids(canonical_units(cut), cut.id)

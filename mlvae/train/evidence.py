@@ -29,7 +29,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import minimize
@@ -58,33 +58,19 @@ RATES = np.exp(np.linspace(math.log(0.003), math.log(0.6), 30))
 
 @dataclass(frozen=True)
 class Evidence:
-    """How measures of a unit become a log-likelihood ratio.
+    """How measures of a unit become a log-likelihood ratio."""
 
-    Attributes:
-        centres: by measure and canonical unit (M, N) what is usual.
-        spreads: of the M measures, see :func:`_spreads`.
-        median: of all units' mean deviations.
-        weight: of the mean deviation.
-        bias: log-likelihood ratio where nothing deviates.
-        rate: r, fraction of units that seem to be wrong already.
-        median_part: how much of a recording's median deviation is taken away.
-    """
-
-    centres: tuple[tuple[float, ...], ...]
-    spreads: tuple[float, ...]
-    median: float
-    weight: float
-    bias: float
-    rate: float
-    median_part: float = MEDIAN_PART
-
-    def to_dict(self) -> dict:
-        """As JSON keeps it."""
-        return asdict(self)
+    centres: tuple[tuple[float, ...], ...]  # by measure and canonical unit (M, N) what is usual
+    spreads: tuple[float, ...]  # of the M measures, see :func:`_spreads`
+    median: float  # of all units' mean deviations
+    weight: float  # of the mean deviation
+    bias: float  # log-likelihood ratio where nothing deviates
+    rate: float  # r, fraction of units that seem to be wrong already
+    median_part: float = MEDIAN_PART  # how much of a recording's median deviation is taken away
 
     @classmethod
     def from_dict(cls, content: dict) -> Evidence:
-        """What :meth:`to_dict` gave."""
+        """From what ``asdict`` gives, and JSON keeps."""
         centres = tuple(tuple(row) for row in content["centres"])
         return cls(**{**content, "centres": centres, "spreads": tuple(content["spreads"])})
 
@@ -253,9 +239,9 @@ def replace_units(
         The corrupted sequences, and by cut which units were replaced.
     """
     count = max(1, round(confusable * (len(log_confusion) - 1)))
-    heard = np.argsort(-log_confusion, axis=1, kind="stable")[:, :count]
+    perceived = np.argsort(-log_confusion, axis=1, kind="stable")[:, :count]
     written: list[list[int]] = [[] for _ in log_confusion]
-    for unit, likeliest in enumerate(heard):
+    for unit, likeliest in enumerate(perceived):
         for other in likeliest:
             if other != unit:
                 written[other].append(unit)

@@ -19,59 +19,38 @@ from mlvae.data.dataset import (
     sections,
 )
 from mlvae.data.units import canonical_units
-from mlvae.nn import MlVae
 from mlvae.tiers import has_tier, tier
 from mlvae.train.stretches import groups
 from mlvae.train.targets import spans_of_tier, variant_spans
 
 #: A log posterior below this one counts as this one, as that of 0 would.
 LOG_ZERO = -1e4
+#: Largest batch, in frames with padding.
+BATCH_FRAMES = 8000
 
 
 class Goodness(NamedTuple):
-    """Goodness of pronunciation of L units; of a unit without frames NaN, and -1.
+    """Goodness of pronunciation of L units; of a unit without frames NaN, and -1."""
 
-    Attributes:
-        gop: float64 (L,), mean log posterior, at most 0.
-        ratio: float64 (L,), less that of the best other unit; infinite where there is no other.
-        best_other: int64 (L,), that unit.
-    """
-
-    gop: torch.Tensor
+    gop: torch.Tensor  # float64 (L,), mean log posterior, at most 0
+    #: float64 (L,), less that of the best other unit; infinite where there is no other.
     ratio: torch.Tensor
-    best_other: torch.Tensor
-
-
-def goodness_of_pronunciation(
-    log_probs: torch.Tensor, starts: torch.Tensor, ends: torch.Tensor, units: torch.Tensor
-) -> Goodness:
-    """Goodness of pronunciation of the units of an utterance; see :mod:`mlvae.systems.gop`.
-
-    Args:
-        log_probs: float (T, N), log posteriors of units by frame, on any device. They may sum to
-            less than one (silence).
-        starts: int64 (L,), first frame of each unit, in any order.
-        ends: int64 (L,), the frame after its last one, from its start up to T.
-        units: int64 (L,), from 0 to N - 1, whose goodness is asked for.
-
-    Returns:
-        :class:`Goodness` on the device of ``log_probs``.
-
-    Example:
-        >>> log_probs = torch.tensor([[-1.0, -2.0], [-4.0, -0.5]])
-        >>> found = goodness_of_pronunciation(log_probs, *torch.tensor([[0, 1], [1, 2], [0, 0]]))
-        >>> found.gop.tolist(), found.ratio.tolist(), found.best_other.tolist()
-        ([-1.0, -4.0], [1.0, -3.5], [1, 1])
-    """
-    return compare_units(mean_log_probs(log_probs, starts, ends), units)
+    best_other: torch.Tensor  # int64 (L,), that unit
 
 
 def mean_log_probs(
     log_probs: torch.Tensor, starts: torch.Tensor, ends: torch.Tensor
 ) -> torch.Tensor:
-    """Mean log posteriors of all units in L spans: float64 (L, N), NaN where there is no frame.
+    """Mean log posteriors of all units in L spans.
 
-    Arguments as in :func:`goodness_of_pronunciation`.
+    Args:
+        log_probs: float (T, N), log posteriors of units by frame, on any device. They may sum to
+            less than one (silence).
+        starts: int64 (L,), first frame of each span, in any order.
+        ends: int64 (L,), the frame after its last one, from its start up to T.
+
+    Returns:
+        float64 (L, N) on the device of ``log_probs``, NaN where there is no frame.
     """
     starts, ends = starts.to(log_probs.device), ends.to(log_probs.device)
     total = F.pad(log_probs.double().clamp(min=LOG_ZERO).cumsum(0), (0, 0, 1, 0))
@@ -79,7 +58,7 @@ def mean_log_probs(
 
 
 def compare_units(mean: torch.Tensor, units: torch.Tensor) -> Goodness:
-    """Goodness of pronunciation of L units, from mean log posteriors.
+    """Goodness of pronunciation of L units; see :mod:`mlvae.systems.gop`.
 
     Args:
         mean: float64 (L, N), of :func:`mean_log_probs`.
@@ -87,6 +66,13 @@ def compare_units(mean: torch.Tensor, units: torch.Tensor) -> Goodness:
 
     Returns:
         :class:`Goodness` on the device of ``mean``.
+
+    Example:
+        >>> log_probs = torch.tensor([[-1.0, -2.0], [-4.0, -0.5]])
+        >>> mean = mean_log_probs(log_probs, torch.tensor([0, 1]), torch.tensor([1, 2]))
+        >>> found = compare_units(mean, torch.tensor([0, 0]))
+        >>> found.gop.tolist(), found.ratio.tolist(), found.best_other.tolist()
+        ([-1.0, -4.0], [1.0, -3.5], [1, 1])
     """
     column = units.to(mean.device).unsqueeze(1)
     gop = mean.gather(1, column).squeeze(1)
@@ -113,33 +99,26 @@ def unit_log_probs(
 
 @dataclass(frozen=True)
 class UnitModel:
-    """The acoustic model of a trained system.
+    """The acoustic model of a trained system."""
 
-    Attributes:
-        log_probs: gives log posteriors of states (and silence), float (B, T, N * S [+ 1]), of
-            features, float (B, T, F), of which rows have these lengths, int64 (B,).
-        dataset: gives the features, and the units.
-        device: where it runs.
-        states_per_unit: S.
-        known: by cut id log posteriors of states, float (T, N * S [+ 1]) on CPU, of cuts that the
-            model need not see again. Who puts them there takes them away.
-    """
-
+    #: Gives log posteriors of states (and silence), float (B, T, N * S [+ 1]), of features, float
+    #: (B, T, F), of which rows have these lengths, int64 (B,).
     log_probs: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-    dataset: UnitDataset
-    device: torch.device
-    states_per_unit: int = 1
+    dataset: UnitDataset  # gives the features, and the units
+    device: torch.device  # where it runs
+    states_per_unit: int = 1  # S
+    #: By cut id log posteriors of states, float (T, N * S [+ 1]) on CPU, of cuts that the model
+    #: need not see again. Who puts them there takes them away.
     known: dict[str, torch.Tensor] = field(default_factory=dict)
 
     @torch.no_grad()
-    def of_cuts(self, cuts: CutSet, max_frames: int = 8000) -> Iterator[tuple[Cut, torch.Tensor]]:
+    def of_cuts(self, cuts: CutSet) -> Iterator[tuple[Cut, torch.Tensor]]:
         """Log posteriors of each cut, in their order.
 
         A long recording is read in sections with a margin, as everywhere.
 
         Args:
             cuts: with features.
-            max_frames: largest batch, in frames with padding.
 
         Yields:
             A cut, and float (T, N) on CPU.
@@ -151,7 +130,7 @@ class UnitModel:
             return
         inner = [section for cut in cuts for section in sections(cut.id, cut.num_frames)]
         found: list[torch.Tensor] = []
-        for some in groups(inner, max_frames):
+        for some in groups(inner, BATCH_FRAMES):
             seen = [_with_margin(one, by_id[one.cut_id].num_frames) for one in some]
             parts = [(by_id[one.cut_id], one) for one in seen]
             features, lengths = section_features(self.dataset, parts)
@@ -197,13 +176,3 @@ def _with_margin(section: Section, num_frames: int) -> Section:
     """A section and what networks see beyond it."""
     begin = max(section.begin - NETWORK_MARGIN, 0)
     return section._replace(begin=begin, end=min(section.end + NETWORK_MARGIN, num_frames))
-
-
-def model_of_estimator(network: MlVae, dataset: UnitDataset, device: torch.device) -> UnitModel:
-    """The phoneme estimator of an ML-VAE."""
-
-    def log_probs(features: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        network.eval()
-        return network.estimator(network.scale(features), lengths)
-
-    return UnitModel(log_probs, dataset, device, network.states_per_unit)

@@ -193,22 +193,15 @@ def text_of(tensor: torch.Tensor) -> Any:
 
 @dataclass
 class TrainingState:
-    """What a run needs to go on as if nothing had happened.
+    """What a run needs to go on as if nothing had happened."""
 
-    Attributes:
-        modules: what is trained, by name.
-        optimizers: their optimizers, by name.
-        progress: JSON values: the epoch, the best criterion, seconds spent.
-        tensors: whatever else training goes on from.
-        passes: what is done of the iteration under way.
-        scaler: of losses in half precision; None where there is none.
-    """
-
-    modules: dict[str, nn.Module]
-    optimizers: dict[str, torch.optim.Optimizer]
-    progress: dict[str, Any]
+    modules: dict[str, nn.Module]  # what is trained, by name
+    optimizers: dict[str, torch.optim.Optimizer]  # their optimizers, by name
+    progress: dict[str, Any]  # JSON values: the epoch, the best criterion, seconds spent
+    #: Whatever else training goes on from.
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
-    passes: Passes = field(default_factory=Passes)
+    passes: Passes = field(default_factory=Passes)  # what is done of the iteration under way
+    #: Of losses in half precision; None where there is none.
     scaler: torch.cuda.amp.GradScaler | None = None
 
 

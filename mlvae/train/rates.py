@@ -30,7 +30,7 @@ nobody who is named is judged by itself. (``benchmarks/judge.py`` compares.)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -48,36 +48,23 @@ LARGEST_RATIO = 20.0
 
 @dataclass
 class RatesConfig(Settings):
-    """The prior of how often units are mispronounced.
+    """The prior of how often units are mispronounced."""
 
-    Attributes:
-        expected: rate of mispronounced units to begin with.
-        strength: how many units that is worth beside those that the chain is fitted to.
-        unit_std: standard deviation of the effects of units, in log-odds.
-        speaker_std: the same of speakers.
-    """
-
-    expected: Rate = 0.05
+    expected: Rate = 0.05  # rate of mispronounced units to begin with
+    #: How many units that is worth beside those that the chain is fitted to.
     strength: Positive = 100.0
-    unit_std: Positive = 0.2
-    speaker_std: Positive = 0.3
+    unit_std: Positive = 0.2  # standard deviation of the effects of units, in log-odds
+    speaker_std: Positive = 0.3  # the same of speakers
 
 
 @dataclass(frozen=True)
 class UnitSequences:
-    """Units of many utterances, one after another.
+    """Units of many utterances, one after another."""
 
-    Attributes:
-        utterance: int64 (n,), which utterance each unit is of, not falling.
-        word: int64 (n,), its word in the utterance; units of one word lie side by side.
-        unit: int64 (n,), the canonical unit.
-        speaker: int64 (n,), from 0 on, who speaks.
-    """
-
-    utterance: np.ndarray
-    word: np.ndarray
-    unit: np.ndarray
-    speaker: np.ndarray
+    utterance: np.ndarray  # int64 (n,), which utterance each unit is of, not falling
+    word: np.ndarray  # int64 (n,), its word in the utterance; units of one word lie side by side
+    unit: np.ndarray  # int64 (n,), the canonical unit
+    speaker: np.ndarray  # int64 (n,), from 0 on, who speaks
 
     @property
     def first(self) -> np.ndarray:
@@ -117,48 +104,29 @@ def unit_sequences(
 
 @dataclass(frozen=True)
 class Correctness:
-    """What the chain says of n units.
+    """What the chain says of n units."""
 
-    Attributes:
-        mispronounced: float64 (n,), P(y_i = 1).
-        stays_right: float64 (n,), P(y_i = 0 | y_{i-1} = 0), and P(y_i = 0) for the first unit of an
-            utterance. The product over a word's units, the first unit's being P(y_i = 0), is the
-            probability that all are right.
-        log_likelihood: sum over utterances of the log of the likelihood ratio of all units.
-    """
-
-    mispronounced: np.ndarray
+    mispronounced: np.ndarray  # float64 (n,), P(y_i = 1)
+    #: float64 (n,), P(y_i = 0 | y_{i-1} = 0), and P(y_i = 0) for the first unit of an utterance.
+    #: The product over a word's units, the first unit's being P(y_i = 0), is the probability that
+    #: all are right.
     stays_right: np.ndarray
-    log_likelihood: float
 
 
 @dataclass(frozen=True)
 class Rates:
-    """A fitted chain.
+    """A fitted chain."""
 
-    Attributes:
-        config: the prior.
-        log_odds: of the rate of a unit and speaker without effects, after a unit that is right.
-        within_word: coupling of units of one word, at least 0.
-        across_words: of others, at least 0.
-        of_units: effects of the N units, log-odds.
-        mean: posterior mean of the rate over the units that the chain was fitted to.
-    """
-
-    config: RatesConfig
-    log_odds: float
-    within_word: float
-    across_words: float
-    of_units: tuple[float, ...]
-    mean: float
-
-    def to_dict(self) -> dict:
-        """As JSON keeps it."""
-        return asdict(self)
+    config: RatesConfig  # the prior
+    log_odds: float  # of the rate of a unit and speaker without effects, after a unit that is right
+    within_word: float  # coupling of units of one word, at least 0
+    across_words: float  # of others, at least 0
+    of_units: tuple[float, ...]  # effects of the N units, log-odds
+    mean: float  # posterior mean of the rate over the units that the chain was fitted to
 
     @classmethod
     def from_dict(cls, content: dict) -> Rates:
-        """What :meth:`to_dict` gave."""
+        """From what ``asdict`` gives, and JSON keeps."""
         config = RatesConfig(**content["config"])
         return cls(**{**content, "config": config, "of_units": tuple(content["of_units"])})
 
@@ -249,7 +217,6 @@ class _Expected:
                 pair = np.zeros_like(step)
                 pair[:, 0] = step[:, 0]
             self.pair[here] = pair / pair.sum((1, 2), keepdims=True)
-        self.log_likelihood = float(np.log(scale).sum())
 
     @property
     def mispronounced(self) -> np.ndarray:
@@ -258,7 +225,7 @@ class _Expected:
     def result(self) -> Correctness:
         right = self.pair[:, 0]
         stays = right[:, 0] / np.maximum(right.sum(1), 1e-300)
-        return Correctness(self.mispronounced, stays, self.log_likelihood)
+        return Correctness(self.mispronounced, stays)
 
 
 class _State:

@@ -31,48 +31,31 @@ COMPETING = [name for name, one in TOPOLOGIES.items() if one.takes_competitors]
 
 @dataclass
 class Decoding(Settings):
-    """How posteriors become scores, and what may be perceived besides the canonical units.
+    """How posteriors become scores, and what may be perceived besides the canonical units."""
 
-    Attributes:
-        acoustic_scale: factor of log q(y)/p(y).
-        deletions: whether units may be deleted.
-        deletion_rate: P(a unit is deleted).
-        competitors: of topology ``substitution``: how many units may be perceived in the place of
-            each, the likeliest of the model's confusion table; 0 for all others.
-    """
-
-    acoustic_scale: Positive = 1.0
-    deletions: bool = False
-    deletion_rate: Rate = 0.03
+    acoustic_scale: Positive = 1.0  # factor of log q(y)/p(y)
+    deletions: bool = False  # whether units may be deleted
+    deletion_rate: Rate = 0.03  # P(a unit is deleted)
+    #: Of topology ``substitution``: how many units may be perceived in the place of each, the
+    #: likeliest of the model's confusion table; 0 for all others.
     competitors: CountOrNone = 0
 
 
 @dataclass
 class ReinforceConfig(Settings):
-    """How q(pi) learns from the reward (the paper's section on REINFORCE).
+    """How q(pi) learns from the reward (the paper's section on REINFORCE)."""
 
-    Attributes:
-        samples: N_mc, samples of pi a frame.
-        entropy_weight: of the entropy of q(pi).
-        baseline_size: width of the two fully connected layers of the baseline b(x).
-    """
-
-    samples: Count = 5
-    entropy_weight: Weight = 0.05
-    baseline_size: Size = 512
+    samples: Count = 5  # N_mc, samples of pi a frame
+    entropy_weight: Weight = 0.05  # of the entropy of q(pi)
+    baseline_size: Size = 512  # width of the two fully connected layers of the baseline b(x)
 
 
 @dataclass
 class JointConfig(Settings):
-    """Joint optimisation.
+    """Joint optimisation."""
 
-    Attributes:
-        temperature: of the relaxed samples of b and pi.
-        mispronunciation_rate: mean of p(pi).
-    """
-
-    temperature: Positive = 0.5
-    mispronunciation_rate: Rate = 0.15
+    temperature: Positive = 0.5  # of the relaxed samples of b and pi
+    mispronunciation_rate: Rate = 0.15  # mean of p(pi)
 
 
 @dataclass
@@ -167,16 +150,10 @@ class TrainConfig(Settings):
 
 @dataclass
 class CalibrationConfig(Settings):
-    """How the acoustic scale is chosen.
+    """How the acoustic scale is chosen."""
 
-    Attributes:
-        scales: candidates; none leaves the scale as it is.
-        corruption_rate: fraction of units that are replaced.
-        max_cuts: held-out cuts used, the first ones of a random order.
-        max_frames: largest batch, in frames with padding.
-    """
-
+    #: Candidates; none leaves the scale as it is.
     scales: list[Positive] = field(default_factory=list)
-    corruption_rate: Rate = 0.2
-    max_cuts: Count = 200
-    max_frames: Count = 8000
+    corruption_rate: Rate = 0.2  # fraction of units that are replaced
+    max_cuts: Count = 200  # held-out cuts used, the first ones of a random order
+    max_frames: Count = 8000  # largest batch, in frames with padding

@@ -73,22 +73,16 @@ class Stretch(NamedTuple):
 
 @dataclass
 class Answer:
-    """What a search says of an utterance; what was not asked for is None.
+    """What a search says of an utterance; what was not asked for is None."""
 
-    Attributes:
-        spans: the best path's; none where the utterance is too short.
-        posteriors: of its units.
-        words: P(mispronounced) of words; None also where each word has one unit.
-        columns: the posterior column of each frame, see :func:`mlvae.fsa.best_columns`.
-        can_skip: whether its graph can leave units out.
-        log_posteriors: of states (T, C), as the networks give them, on CPU.
-    """
-
-    spans: list[UnitSpan]
-    posteriors: UnitPosteriors | None = None
+    spans: list[UnitSpan]  # the best path's; none where the utterance is too short
+    posteriors: UnitPosteriors | None = None  # of its units
+    #: P(mispronounced) of words; None also where each word has one unit.
     words: torch.Tensor | None = None
+    #: The posterior column of each frame, see :func:`mlvae.fsa.best_columns`.
     columns: torch.Tensor | None = None
-    can_skip: bool = False
+    can_skip: bool = False  # whether its graph can leave units out
+    #: Of states (T, C), as the networks give them, on CPU.
     log_posteriors: torch.Tensor | None = None
 
 

@@ -34,19 +34,13 @@ IGNORE = -100
 
 @dataclass
 class FrameTargets:
-    """Frame-level labels of a batch.
+    """Frame-level labels of a batch."""
 
-    Attributes:
-        unit: int64 (B, T), the unit of each frame, ``num_units`` for silence, or ``IGNORE``.
-        column: int64 (B, T), the estimator's output for that unit and its state, or ``IGNORE``.
-        boundary: float (B, T), 1 where a unit starts.
-        mispronounced: float (B, T), 1 in frames of a mispronounced unit.
-    """
-
-    unit: torch.Tensor
+    #: int64 (B, T), the estimator's output for each frame: its unit and state, silence, or
+    #: ``IGNORE``.
     column: torch.Tensor
-    boundary: torch.Tensor
-    mispronounced: torch.Tensor
+    boundary: torch.Tensor  # float (B, T), 1 where a unit starts
+    mispronounced: torch.Tensor  # float (B, T), 1 in frames of a mispronounced unit
 
     def to(self, device: torch.device) -> FrameTargets:
         """The same on another device."""
@@ -73,30 +67,27 @@ def frame_targets(
         silence: whether frames outside units are silence; otherwise they are ignored.
 
     Returns:
-        :class:`FrameTargets` on CPU, T being the longest utterance. Padding has unit ``IGNORE``.
+        :class:`FrameTargets` on CPU, T being the longest utterance. Padding has column ``IGNORE``.
     """
     lengths = num_frames.tolist()
     batch, max_frames = len(spans), max(lengths)
-    unit = torch.full((batch, max_frames), IGNORE, dtype=torch.int64)
     column = torch.full((batch, max_frames), IGNORE, dtype=torch.int64)
     boundary = torch.zeros(batch, max_frames)
     mispronounced = torch.zeros(batch, max_frames)
     for row, utterance in enumerate(spans):
         if silence:
-            unit[row, : lengths[row]] = num_units
             column[row, : lengths[row]] = num_units * states_per_unit
         for span in utterance:
             if span.kind != "unit" or span.end == span.start:
                 continue
             length = span.end - span.start
             perceived = span.unit if span.perceived < 0 else span.perceived
-            unit[row, span.start : span.end] = perceived
             state = torch.arange(length) * states_per_unit // length
             column[row, span.start : span.end] = perceived * states_per_unit + state
             boundary[row, span.start] = 1.0
             if span.mispronounced:
                 mispronounced[row, span.start : span.end] = 1.0
-    return FrameTargets(unit, column, boundary, mispronounced)
+    return FrameTargets(column, boundary, mispronounced)
 
 
 def changed_frames(
@@ -241,21 +232,13 @@ def boundary_prior(
 
 @dataclass
 class Batch:
-    """One batch, on the device of training.
+    """One batch, on the device of training."""
 
-    Attributes:
-        cut_ids: ids of the B cuts, or names of sections of long ones.
-        features: float (B, T, F), scaled; padding is zero.
-        num_frames: int64 (B,).
-        targets: by frame, (B, T) each.
-        mask: bool (B, T), frames that count.
-    """
-
-    cut_ids: list[str]
-    features: torch.Tensor
-    num_frames: torch.Tensor
-    targets: FrameTargets
-    mask: torch.Tensor
+    cut_ids: list[str]  # ids of the B cuts, or names of sections of long ones
+    features: torch.Tensor  # float (B, T, F), scaled; padding is zero
+    num_frames: torch.Tensor  # int64 (B,)
+    targets: FrameTargets  # by frame, (B, T) each
+    mask: torch.Tensor  # bool (B, T), frames that count
 
 
 class Means(Gathered):

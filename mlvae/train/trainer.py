@@ -9,7 +9,7 @@ import torch
 from lhotse import CutSet
 
 from mlvae.data.dataset import UnitDataset
-from mlvae.data.units import UnitTable
+from mlvae.data.units import canonical_units
 from mlvae.device import num_parameters, seed_everything
 from mlvae.nn import MlVae
 from mlvae.stage import log
@@ -64,7 +64,6 @@ class Trainer:
         train_cuts: training cuts with features and the tier ``fa``.
         valid_cuts: held-out cuts with features; their alignment is not needed.
         dataset: gives features and units.
-        table: unit table.
         config: how to train.
         folder: where to write.
         device: where to train.
@@ -82,7 +81,6 @@ class Trainer:
         train_cuts: CutSet,
         valid_cuts: CutSet,
         dataset: UnitDataset,
-        table: UnitTable,
         config: TrainConfig,
         folder: Path,
         device: torch.device,
@@ -110,27 +108,15 @@ class Trainer:
         if "log_prior" in taken:
             self.model.log_prior.copy_(taken["log_prior"])
 
-        units = {
-            cut.id: table.ids(cut.supervisions[0].custom["units"], cut.id) for cut in valid_cuts
-        }
+        table = dataset.table
+        units = {cut.id: table.ids(canonical_units(cut), cut.id) for cut in valid_cuts}
         corrupted, self.replaced = corrupt_units(units, len(table), config.corruption_rate, seed)
-        self.valid_estep = EStep(
-            self.algorithm.compiler,
-            valid_cuts,
-            dataset,
-            self.algorithm.search_frames(),
-            corrupted,
-            shared=True,
-        )
+        compiler, max_frames = self.algorithm.compiler, self.algorithm.search_frames()
+        searched = compiler, valid_cuts, dataset, max_frames
+        self.valid_estep = EStep(*searched, corrupted, shared=True)
         self.valid_searches = {"valid_corrupted": self.valid_estep}
         if config.selection == "path_score":
-            self.valid_searches["valid"] = EStep(
-                self.algorithm.compiler,
-                valid_cuts,
-                dataset,
-                self.algorithm.search_frames(),
-                shared=True,
-            )
+            self.valid_searches["valid"] = EStep(*searched, shared=True)
         settings = asdict(config)
         if config.final_learning_rate == 0:
             del settings["iterations"]  # no part of what each iteration does

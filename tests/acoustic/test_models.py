@@ -18,11 +18,11 @@ from lhotse.features.io import LilcomChunkyWriter, NumpyFilesWriter
 from safetensors.torch import load_file, save_file
 
 from mlvae.acoustic.models import (
+    AcousticModel,
     Onnx,
     StoredPosteriors,
     Transformers,
     Wav2Vec,
-    _OneByOne,
     read_model,
 )
 from tests.onnx_export import export_onnx
@@ -78,7 +78,7 @@ def test_a_model_that_was_pretrained_alone_has_no_symbols(tmp_path):
 
 @pytest.mark.parametrize("shift", [0.01, 0.0125, 0.015, 0.016, 0.02, 0.03, 0.04, 0.06, 0.08])
 def test_frame_shifts_are_measured_exactly(shift):
-    class EverySo(_OneByOne):
+    class EverySo(AcousticModel):
         symbols = SYMBOLS
 
         def _log_posteriors(self, samples):
@@ -177,10 +177,10 @@ def _without_output(folder: Path) -> None:
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 
-def _with_rate(rate: object):
+def _extracting(**settings: object):
     def change(folder: Path) -> None:
         path = folder / "preprocessor_config.json"
-        content = {**json.loads(path.read_text()), "sampling_rate": rate}
+        content = {**json.loads(path.read_text()), **settings}
         path.write_text(json.dumps(content))
 
     return change
@@ -203,7 +203,9 @@ def _cut_off(folder: Path) -> None:
         (lambda folder: (folder / "vocab.json").write_text('{"a": 9}'), "numbers from 0 to 4"),
         (lambda folder: (folder / "vocab.json").write_text("["), "vocab.json cannot be read"),
         (lambda folder: (folder / "adapter_config.json").write_text("{}"), "leads to another"),
-        (_with_rate("16 kHz"), "sampling_rate is '16 kHz'"),
+        (_extracting(sampling_rate="16 kHz"), "sampling_rate is '16 kHz', not a whole number"),
+        (_extracting(sampling_rate=10), "sampling_rate is 10"),
+        (_extracting(feature_size=10**9), "feature_size is 1000000000, .* up to 512"),
         (lambda folder: (folder / "config.json").write_text("{}"), "cannot be read as a CTC"),
     ],
 )

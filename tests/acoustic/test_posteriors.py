@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from mlvae.acoustic import posteriors as module
 from mlvae.acoustic.posteriors import PosteriorDataset, on_frames
 from mlvae.acoustic.symbols import map_symbols
+from mlvae.nn import wav2vec
 from tests.systems.sounds import RATE, TONES, tone_cut
 
 
@@ -61,7 +61,7 @@ def test_what_is_no_unit_comes_last_and_long_recordings_in_sections(tmp_path, mo
     assert float(found[:, 1:3].max()) < math.log(1e-4)
     dataset.forget()
     for name, value in (("LONGEST", 0.4), ("SECTION", 0.2), ("MARGIN", 0.1)):
-        monkeypatch.setattr(module, name, value)
+        monkeypatch.setattr(wav2vec, name, value)
     torch.testing.assert_close(dataset.features(cut), found, atol=1e-5, rtol=1e-5)
 
 

@@ -68,6 +68,14 @@ def test_several_symbols_sum_into_a_unit_and_none_is_said():
         map_symbols(["a", "b"], ["c", "d"])
 
 
+def test_symbols_of_a_table_that_differ_only_in_marks_do_not_decide_for_another():
+    table = {"ˈa": ("zero",), "aː": ("one",), "ˈb": ("one",), "bː": ("one",)}
+    assert shares(["aː", "b"], ["zero", "one"], table) == {"aː": {"one": 1.0}, "b": {"one": 1.0}}
+    with pytest.raises(ValueError, match="no 'a', and different units for aː ˈa, which differ"):
+        map_symbols(["a"], ["zero", "one"], table)
+    assert shares(["ˌa"], ["zero", "one"], {**table, "a": ("zero",)}) == {"ˌa": {"zero": 1.0}}
+
+
 def test_a_symbol_of_marks_alone_is_itself():
     assert [plain(symbol) for symbol in ("ˈ", ".", "AA1", "1", "S_I", "oːɹ")] == [
         *("ˈ", ".", "aa", "1", "s", "oɹ")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from lhotse import CutSet
 
-from mlvae.systems.localize import localize
+from mlvae.systems.localize import TrainedMlVae
 from mlvae.tiers import tier
 from mlvae.train import Decoding
 from tests.train.test_estep import BOUNDARY, GivenFeatures, features_of, stand_in
@@ -20,7 +20,8 @@ def test_scores_never_leave_the_range_of_probabilities():
         features += 0.3 * np.random.default_rng(number).standard_normal(features.shape)
         features[:, BOUNDARY] = -1.0  # starts may be anywhere, so that there are many arcs
         cuts.append(make_cut(f"x{number}", features, ["a", "b", "c"]))
-    found, _ = localize(stand_in(), CutSet.from_cuts(cuts), GivenFeatures(TABLE), Decoding(), CPU)
+    system = TrainedMlVae(stand_in(), "ml", Decoding(), GivenFeatures(TABLE), CPU)
+    found, _ = system.localize(CutSet.from_cuts(cuts))
     scores = [item.score for cut in found for item in tier(cut, "mlvae")]
     assert max(scores) <= 1.0
     assert max(scores) > 0.9999

@@ -13,4 +13,4 @@ from tests.train.tiny import unit_spans
 def test_silence_after_the_last_unit():
     spans = [unit_spans([2], [1, 3]), unit_spans([0], [0, 5])]
     found = frame_targets(spans, torch.tensor([6, 5]), 4, silence=True)
-    assert found.unit.tolist() == [[4, 2, 2, 4, 4, 4], [0, 0, 0, 0, 0, -100]]
+    assert found.column.tolist() == [[4, 2, 2, 4, 4, 4], [0, 0, 0, 0, 0, -100]]

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from mlvae.nn.layers import PaddedLSTM, flip, flip_index, frame_mask, fully_connected
+from mlvae.device import num_parameters
+from mlvae.nn.layers import FeatureScale, PaddedLSTM, flip, flip_index, frame_mask, fully_connected
 from tests.nn.padding import batch, check_padding
 
 
@@ -81,3 +82,20 @@ def test_fully_connected_ends_in_relu():
     assert [type(layer).__name__ for layer in layers] == ["Linear", "ReLU", "Dropout"] * 2
     assert [type(layer).__name__ for layer in fully_connected([3, 5])] == ["Linear", "ReLU"]
     assert layers(torch.randn(50, 3)).min() >= 0
+
+
+def test_each_dimension_gets_unit_variance_and_a_constant_one_stays():
+    scale = FeatureScale(3)
+    features = torch.randn(200, 3) * torch.tensor([0.1, 30.0, 0.0])
+    assert torch.equal(scale(features), features)
+    scale.set(features.pow(2).mean(0).sqrt())
+    variance = scale(features).pow(2).mean(0)
+    torch.testing.assert_close(variance, torch.tensor([1.0, 1.0, 0.0]))
+
+
+def test_the_scale_travels_with_the_weights_and_is_no_parameter():
+    scale, other = FeatureScale(2), FeatureScale(2)
+    scale.set(torch.tensor([2.0, 4.0]))
+    other.load_state_dict(scale.state_dict())
+    assert other.inverse_std.tolist() == [0.5, 0.25]
+    assert num_parameters(scale) == 0

@@ -145,36 +145,34 @@ class Dangerous:
         return (pytest.fail, ("the file was executed",))
 
 
-def test_files_that_are_no_weights_are_named(tmp_path):
-    path = tmp_path / "x.pth"
-    path.write_bytes(b"not weights at all")
-    with pytest.raises(ValueError, match="x.pth cannot be read as weights"):
-        read_weights(path)
-    torch.save({"a": Dangerous()}, path)
-    with pytest.raises(ValueError, match="x.pth cannot be read as weights"):
-        read_weights(path)
-    path.write_bytes(pickle.dumps(Dangerous()))
-    with pytest.raises(ValueError, match="x.pth cannot be read as weights"):
-        read_weights(path)
-    torch.save({"model": {"a": torch.zeros(1)}}, path)
-    with pytest.raises(ValueError, match="x.pth holds no plain state of a model"):
-        read_weights(path)
-    (tmp_path / "x.safetensors").write_bytes(b"nothing")
-    with pytest.raises(ValueError, match="x.safetensors cannot be read as weights"):
-        read_weights(tmp_path / "x.safetensors")
+@pytest.mark.parametrize(
+    ("name", "write", "reason"),
+    [
+        ("x.pth", lambda path: path.write_bytes(b"not weights"), "cannot be read as weights"),
+        ("x.pth", lambda path: torch.save({"a": Dangerous()}, path), "cannot be read as weights"),
+        ("x.pth", lambda path: path.write_bytes(pickle.dumps(Dangerous())), "cannot be read"),
+        ("x.pth", lambda path: torch.save({"a": {}}, path), "holds no plain state of a model"),
+        ("x.safetensors", lambda path: path.write_bytes(b"nothing"), "cannot be read as weights"),
+    ],
+)
+def test_files_that_are_no_weights_are_named(tmp_path, name, write, reason):
+    write(tmp_path / name)
+    with pytest.raises(ValueError, match=f"{name} {reason}"):
+        read_weights(tmp_path / name)
 
 
-def test_models_that_are_no_wav2vec_are_named(tmp_path):
-    path = tmp_path / "x.pth"
-    torch.save({"weight": torch.zeros(2, 2)}, path)
-    with pytest.raises(ValueError, match="x.pth is not a model of wav2vec 2.0: no 'encoder.feat"):
-        pretrained(path, 3, 0.0, 0.0)
-    state = tiny_weights()
-    del state["encoder.transformer.layers.1.attention.k_proj.bias"]
-    torch.save(state, path)
-    with pytest.raises(ValueError, match="x.pth is not a model .* missing .*k_proj.bias"):
-        pretrained(path, 3, 0.0, 0.0)
-    state = {**tiny_weights(), "decoder.weight": torch.zeros(1)}
-    torch.save(state, path)
-    with pytest.raises(ValueError, match="x.pth is not a model .* left over .*decoder.weight"):
-        pretrained(path, 3, 0.0, 0.0)
+KEY = "encoder.transformer.layers.1.attention.k_proj.bias"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda state: {"weight": torch.zeros(2, 2)}, "model of wav2vec 2.0: no 'encoder.feat"),
+        (lambda state: {k: v for k, v in state.items() if k != KEY}, "model .* missing .*k_proj"),
+        (lambda state: {**state, "decoder.weight": torch.zeros(1)}, "model .* left over .*decoder"),
+    ],
+)
+def test_models_that_are_no_wav2vec_are_named(tmp_path, change, reason):
+    torch.save(change(tiny_weights()), tmp_path / "x.pth")
+    with pytest.raises(ValueError, match=f"x.pth is not a {reason}"):
+        pretrained(tmp_path / "x.pth", 3, 0.0, 0.0)

@@ -9,6 +9,8 @@ import os
 import re
 import resource
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,7 @@ from mlvae.made import Record, atomic_path
 from mlvae.stage import SKIPPED, StageReport
 from mlvae.tiers import tier
 from tests.answering import make_cut
-from tests.data.conftest import load_script
+from tests.data.conftest import ROOT, load_script
 from tests.recipes.conftest import ANSWERS, Recipe
 
 MANIFEST = "manifests/cuts_train.jsonl.gz"
@@ -141,6 +143,44 @@ def test_features_of_shards_are_the_bytes_of_one_process(
     assert prepared.stage(1, "--shard", "2/2") == 0
     assert prepared.stage(1) == 1
     assert "1-of-2: of other manifests or options: run it" in capsys.readouterr().err
+
+
+def test_processes_that_torchrun_starts_are_shards(prepared, finished, localized):
+    whole = {path: path.read_bytes() for path in written_files(prepared.data)}
+    for path in whole:
+        path.unlink()
+    options = ["--data-dir", prepared.data]
+    assert together(3, "local/fbank.py", *options).count(" in = ") == 4
+    assert {path: path.read_bytes() for path in whole} == whole
+    options = ["--data-dir", localized.data, "--exp-dir", localized.exp, "--device", "cpu"]
+    options += ["--config", localized.config, "--systems", "ml-vae"]
+    assert together(2, "local/localize.py", *options).count(" in = ") == 3
+    ours, theirs = (
+        list(load_cuts(recipe.exp / "ml-vae" / "cuts_test.jsonl.gz"))
+        for recipe in (localized, finished)
+    )
+    assert [cut.id for cut in ours] == [cut.id for cut in theirs]
+    for mine, their in zip(ours, theirs):
+        assert tier(mine, "mlvae_perceived") == [
+            item._replace(score=pytest.approx(item.score, abs=1e-6))
+            for item in tier(their, "mlvae_perceived")
+        ]
+
+
+def together(count: int, program: str, *options: object) -> str:
+    """What a stage says when ``torchrun`` starts it."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--rdzv_backend", "c10d"]
+    command += ["--rdzv_endpoint", "localhost:0", "--nproc_per_node", str(count), program]
+    result = subprocess.run(
+        [*command, *map(str, options)],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    return result.stdout
 
 
 def test_shards_of_another_training_are_not_joined(localized, capsys):

@@ -8,11 +8,11 @@ import pytest
 import torch
 from lhotse import CutSet
 
-from mlvae.nn import NarrowAcousticModelConfig
 from mlvae.systems import align
-from mlvae.systems.align import AlignConfig, Aligner, _flat_start, _with_margins, drawn
+from mlvae.systems.align import Aligner, _flat_start, _with_margins, drawn
 from mlvae.tiers import has_tier, tier, with_tiers
 from mlvae.train.targets import items_of_spans
+from tests.systems.small import ALIGN
 from tests.train.tiny import (
     CPU,
     NUM_FEATURES,
@@ -23,15 +23,7 @@ from tests.train.tiny import (
     unit_spans,
 )
 
-CONFIG = AlignConfig(
-    NarrowAcousticModelConfig(states_per_unit=2, hidden_size=32),
-    rounds=5,
-    epochs_per_round=4,
-    batch_frames=64,
-    learning_rate=5e-3,
-    search_frames=200,
-)
-STATES = CONFIG.model.states_per_unit
+CONFIG = replace(ALIGN, rounds=5, epochs_per_round=4, batch_frames=64)
 
 
 def make_aligner(config=CONFIG, silence=False, num_features=NUM_FEATURES) -> Aligner:

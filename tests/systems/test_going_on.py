@@ -8,6 +8,7 @@ import pytest
 from lhotse import CutSet
 from safetensors.torch import load_file
 
+import tests.systems.small as small
 import tests.systems.sounds as sounds
 from mlvae.config import System
 from mlvae.systems import load_localizers
@@ -23,7 +24,7 @@ from tests.train.long import page
 from tests.train.tiny import CPU, NUM_FEATURES, TABLE, dataset, spoken_cuts
 from tests.train.trainers import Killer, figures, until_done
 
-ALIGN = replace(CONFIG.align, rounds=2, epochs_per_round=2, search_frames=150)
+ALIGN = replace(small.ALIGN, rounds=2, epochs_per_round=2, search_frames=150)
 
 
 @pytest.fixture(autouse=True)

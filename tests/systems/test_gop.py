@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,15 +12,15 @@ from lhotse.supervision import AlignmentItem
 
 from mlvae.config import RecipeConfig, System
 from mlvae.data.dataset import NETWORK_FRAMES, UnitDataset
-from mlvae.nn import NarrowAcousticModelConfig
 from mlvae.score.ranking import area_under_curve
 from mlvae.systems import Setup, load_localizers
-from mlvae.systems.align import AlignConfig, Aligner
+from mlvae.systems.align import Aligner
 from mlvae.systems.gop import Gop, GopSettings, UnitModel
 from mlvae.systems.ml_vae import MlVaeSettings, new_model
 from mlvae.tiers import has_tier, tier, with_tiers
 from mlvae.train import TrainConfig
 from mlvae.train.loop import save_model
+from tests.systems.small import ALIGN
 from tests.train.test_goodness import listed
 from tests.train.tiny import (
     CPU,
@@ -43,7 +42,7 @@ def gop_of(name: str, model: str, score: str = "posterior") -> System:
 
 CONFIG = RecipeConfig(
     silence=True,
-    align=AlignConfig(NarrowAcousticModelConfig(states_per_unit=2, hidden_size=32), rounds=3),
+    align=ALIGN,
     systems={
         "fa": System("fa", "align"),
         "gop-fa": gop_of("gop-fa", "fa"),
@@ -151,9 +150,7 @@ def test_a_long_recording_is_read_in_sections():
 def fa(tmp_path_factory):
     """The folder of a trained aligner."""
     folder = tmp_path_factory.mktemp("exp") / "fa"
-    align = replace(CONFIG.align, rounds=4, epochs_per_round=3, learning_rate=5e-3)
-    align = replace(align, batch_frames=128)
-    aligner = Aligner(NUM_FEATURES, NUM_UNITS, True, align, CPU)
+    aligner = Aligner(NUM_FEATURES, NUM_UNITS, True, ALIGN, CPU)
     aligner.train(spoken_cuts(60)[0], dataset(), 0)
     aligner.save(folder / "model.safetensors")
     return folder

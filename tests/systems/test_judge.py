@@ -16,17 +16,17 @@ from lhotse.utils import fastcopy
 
 from mlvae.config import RecipeConfig, System
 from mlvae.data.dataset import UnitDataset
-from mlvae.nn import NarrowAcousticModelConfig
 from mlvae.score.ranking import area_under_curve
 from mlvae.systems import Setup
 from mlvae.systems.acoustic import PosteriorNetwork
-from mlvae.systems.align import AlignConfig, new_aligner
-from mlvae.systems.judge import JUDGE, Judge, JudgeConfig, SearchedModel, fit_judge, measure
-from mlvae.systems.localize import localize
-from mlvae.systems.ml_vae import MlVaeSettings, TrainedMlVae, load_ml_vae, train_ml_vae
+from mlvae.systems.align import new_aligner
+from mlvae.systems.judge import JUDGE, JudgeConfig, fit_judge, measure
+from mlvae.systems.localize import TrainedMlVae
+from mlvae.systems.ml_vae import MlVaeSettings, load_ml_vae, train_ml_vae
 from mlvae.tiers import DELETED, tier, with_units
 from mlvae.train import Decoding, TrainConfig
 from mlvae.train.rates import RatesConfig
+from tests.systems.small import ALIGN
 from tests.train.tiny import (
     CPU,
     NUM_FEATURES,
@@ -38,7 +38,7 @@ from tests.train.tiny import (
 )
 
 
-def config_of(iterations: int = 4, boundaries: str = "aligner") -> RecipeConfig:
+def config_of(iterations: int = 4) -> RecipeConfig:
     train = TrainConfig(
         iterations=iterations,
         max_frames=300,
@@ -53,11 +53,9 @@ def config_of(iterations: int = 4, boundaries: str = "aligner") -> RecipeConfig:
         train,
         judged=True,
         judge=JudgeConfig(RatesConfig(expected=0.1)),
-        boundaries=boundaries,
+        boundaries="aligner",
     )
-    narrow = NarrowAcousticModelConfig(states_per_unit=2, hidden_size=32)
-    align = AlignConfig(narrow, rounds=4, epochs_per_round=3, batch_frames=128, learning_rate=5e-3)
-    return RecipeConfig(align=align, systems={"sub": System("sub", "ml_vae", settings=settings)})
+    return RecipeConfig(align=ALIGN, systems={"sub": System("sub", "ml_vae", settings=settings)})
 
 
 def trained(folder, train_cuts: CutSet, valid_cuts: CutSet, config: RecipeConfig) -> tuple:
@@ -75,10 +73,7 @@ def trained(folder, train_cuts: CutSet, valid_cuts: CutSet, config: RecipeConfig
 @pytest.fixture(scope="module")
 def system(tmp_path_factory):
     folder = tmp_path_factory.mktemp("judged")
-    setup, aligner, training = trained(
-        folder, spoken_cuts(80)[0], spoken_cuts(40, seed=1)[0], config_of()
-    )
-    return setup, aligner, training
+    return trained(folder, spoken_cuts(80)[0], spoken_cuts(40, seed=1)[0], config_of())
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +104,7 @@ def test_what_is_flagged_is_what_is_more_likely_wrong_than_right(answers):
             assert (unit.symbol != other.symbol) == (unit.score > 0.5)
             assert unit.score == other.score and 0 <= gone.score <= unit.score <= 1
             assert (unit.start, unit.duration) == (other.start, other.duration)
+            assert unit.duration > 0 or other.symbol == DELETED
             flagged += unit.symbol != other.symbol
     assert flagged
 
@@ -128,13 +124,6 @@ def test_a_word_is_wrong_where_a_unit_of_it_is(answers):
             own = units[2 * number : 2 * number + 2]
             # Errors cluster: not less than of the worst unit, nor more than if all were apart.
             assert max(own) - 1e-6 <= word.score <= 1 - np.prod([1 - p for p in own]) + 1e-6
-
-
-def test_units_lie_where_the_path_under_the_decisions_has_them(system, answers):
-    """Deleted units aside, all have a length; there is an answer to every cut."""
-    for cut in answers[0]:
-        for unit, other in zip(tier(cut, "mlvae"), tier(cut, "mlvae_perceived")):
-            assert unit.duration > 0 or other.symbol == DELETED
 
 
 def test_the_judge_is_kept_and_a_damaged_one_is_named(system, tmp_path):
@@ -186,14 +175,14 @@ class Sure(UnitDataset):
         return F.pad(3 * found, (0, 1), value=2.0).log_softmax(1)
 
 
-def somebodys(system: tuple) -> tuple[SearchedModel, Judge]:
+def somebodys(system: tuple) -> TrainedMlVae:
     _, aligner, _ = system
     model = PosteriorNetwork(torch.eye(len(TABLE)))
     model.log_prior.copy_(torch.tensor([0.15, 0.15, 0.15, 0.15, 0.4]).log())
     model.log_confusion.copy_(torch.zeros(4, 4).fill_diagonal_(-torch.inf).log_softmax(1))
-    searched = SearchedModel(model, "substitution", Decoding(acoustic_scale=0.3), Sure(TABLE), CPU)
+    searched = TrainedMlVae(model, "substitution", Decoding(acoustic_scale=0.3), Sure(TABLE), CPU)
     valid, config = spoken_cuts(40, seed=1)[0], JudgeConfig(RatesConfig(expected=0.1))
-    return searched, fit_judge(searched, valid, aligner, config, seed=0)
+    return replace(searched, judge=fit_judge(searched, valid, aligner, config, seed=0))
 
 
 @pytest.mark.parametrize("kind", ["ml_vae", "acoustic"])
@@ -204,22 +193,13 @@ def test_recordings_of_a_speaker_are_judged_together_whatever_the_batches(system
         for number, cut in enumerate(spoken_cuts(20, seed=6)[0])
     ]
     aligned, _ = aligner.align(CutSet.from_cuts(cuts), dataset())
-    if kind == "ml_vae":
-        searched = load_ml_vae(setup, aligned)
-        judge = searched.judge
-    else:
-        searched, judge = somebodys(system)
+    searched = load_ml_vae(setup, aligned) if kind == "ml_vae" else somebodys(system)
+    judge = searched.judge
     measures = measure(list(aligned), searched.wrong_units(aligned), judge.models)
     verdicts = judge.judge(list(aligned), measures)
     for max_frames in (60, 8000):
-        settings = (searched.decoding, CPU, searched.topology)
-        found, short = localize(
-            searched.model,
-            aligned,
-            searched.dataset,
-            *settings,
-            max_frames=max_frames,
-            judge=judge,
+        found, short = replace(searched, boundary_aligner=None).localize(
+            aligned, max_frames=max_frames
         )
         assert short == []
         for cut in found:

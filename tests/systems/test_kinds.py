@@ -69,7 +69,9 @@ def test_w2v_ctc_without_weights_has_no_answers(tmp_path, monkeypatch, capsys):
     training, answers = through_the_registry("w2v-ctc", RECIPE, cuts, dataset(), folder)
     assert training == {"unavailable": "no weights at hand"}
     assert answers == {}
-    assert "w2v-ctc: no answers: no weights at hand" in capsys.readouterr().out
+    trained, read = capsys.readouterr().out.splitlines()
+    assert "w2v-ctc: no weights at hand: name a checkpoint" in trained
+    assert "w2v-ctc: no answers: no weights at hand" in read
     assert [path.name for path in folder.iterdir()] == ["training.json"]
 
 

@@ -8,7 +8,7 @@ import torch
 from lhotse import CutSet
 
 from mlvae.fsa import UnitSpan
-from mlvae.systems.localize import localize, perceived_symbol
+from mlvae.systems.localize import TrainedMlVae, perceived_symbol
 from mlvae.tiers import DELETED, UNKNOWN, has_tier, tier, with_units
 from mlvae.train import Decoding
 from tests.train.test_estep import (
@@ -18,20 +18,13 @@ from tests.train.test_estep import (
     random_cuts,
     stand_in,
 )
-from tests.train.tiny import CPU, TABLE, aligned, make_cut
+from tests.train.tiny import DEVICE, TABLE, aligned, make_cut
 
 
-def run(cuts, model=None, decoding=None, max_frames=8000, topology="ml"):
-    dataset = GivenFeatures(TABLE)
-    return localize(
-        model or stand_in(),
-        CutSet.from_cuts(cuts),
-        dataset,
-        decoding or Decoding(),
-        CPU,
-        topology,
-        max_frames=max_frames,
-    )
+def run(cuts, model=None, decoding=None, topology="ml", **options):
+    given = GivenFeatures(TABLE)
+    system = TrainedMlVae(model or stand_in(), topology, decoding or Decoding(), given, DEVICE)
+    return system.localize(CutSet.from_cuts(cuts), **options)
 
 
 def times(items) -> list[tuple[float, float]]:

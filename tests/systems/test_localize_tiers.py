@@ -7,17 +7,16 @@ import pytest
 from lhotse import CutSet
 
 from mlvae.fsa import MlFsaCompiler, posteriors, word_posteriors
-from mlvae.systems.localize import localize
 from mlvae.tiers import DELETED, has_tier, tier, units_of_words
 from mlvae.train import Decoding, EStep
 from mlvae.train.estep import search_compiler
+from tests.systems.test_localize import run as located
 from tests.train.test_estep import NUM_UNITS, GivenFeatures, random_cuts, stand_in
 from tests.train.tiny import CPU, TABLE, make_cut
 
 
-def run(cuts, topology="substitution", decoding=None, **options):
-    dataset, decoding = GivenFeatures(TABLE), decoding or Decoding()
-    return localize(stand_in(), CutSet.from_cuts(cuts), dataset, decoding, CPU, topology, **options)
+def run(cuts, topology="substitution", decoding=None):
+    return located(cuts, decoding=decoding, topology=topology)
 
 
 def scores(cuts, topology="substitution"):

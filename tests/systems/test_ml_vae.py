@@ -15,9 +15,7 @@ from safetensors.torch import load_file
 
 from mlvae.config import RecipeConfig, System
 from mlvae.device import num_parameters
-from mlvae.nn import NarrowAcousticModelConfig
 from mlvae.systems import Setup
-from mlvae.systems.align import AlignConfig
 from mlvae.systems.ml_vae import (
     MlVaeSettings,
     TrainedMlVae,
@@ -28,6 +26,7 @@ from mlvae.systems.ml_vae import (
 from mlvae.tiers import tier
 from mlvae.train import Decoding, TrainConfig, Trainer
 from mlvae.train.settings import CalibrationConfig
+from tests.systems.small import ALIGN
 from tests.train.test_estep import NUM_UNITS, GivenFeatures, features_of, stand_in
 from tests.train.tiny import CPU, TABLE, dataset, make_cut, spoken_cuts, tiny_model_config
 
@@ -46,13 +45,7 @@ SUB = MlVaeSettings(
     boundaries="aligner",
 )
 CONFIG = RecipeConfig(
-    align=AlignConfig(
-        NarrowAcousticModelConfig(states_per_unit=2, hidden_size=32),
-        rounds=4,
-        epochs_per_round=3,
-        batch_frames=128,
-        learning_rate=5e-3,
-    ),
+    align=ALIGN,
     systems={
         name: System(name, "ml_vae", settings=settings)
         for name, settings in {

@@ -7,20 +7,12 @@ import pytest
 from lhotse import CutSet
 from lhotse.supervision import AlignmentItem
 
-from mlvae.nn import NarrowAcousticModelConfig
-from mlvae.systems.align import AlignConfig, Aligner
+from mlvae.systems.align import Aligner
 from mlvae.systems.localize import refine_boundaries
 from mlvae.tiers import DELETED, UNKNOWN, tier, with_tiers, with_units
-from tests.train.tiny import CPU, NUM_FEATURES, TABLE, dataset, make_cut, spoken_cut
+from tests.systems.test_align import make_aligner
+from tests.train.tiny import NUM_FEATURES, TABLE, dataset, make_cut, spoken_cut
 
-CONFIG = AlignConfig(
-    NarrowAcousticModelConfig(states_per_unit=2, hidden_size=32),
-    rounds=5,
-    epochs_per_round=4,
-    batch_frames=64,
-    learning_rate=5e-3,
-    search_frames=200,
-)
 TIERS = ("mlvae", "mlvae_perceived")
 
 
@@ -35,7 +27,7 @@ def said_and_written(count: int, seed: int):
 
 @pytest.fixture(scope="module")
 def edges() -> Aligner:
-    aligner = Aligner(NUM_FEATURES, len(TABLE), False, CONFIG, CPU)
+    aligner = make_aligner()
     cuts = [
         spoken_cut(f"train{i}", said, said, seed=i)
         for i, (said, _) in enumerate(said_and_written(50, seed=0))

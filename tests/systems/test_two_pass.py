@@ -17,17 +17,9 @@ from mlvae.systems import Setup
 from mlvae.systems.align import AlignConfig, Aligner
 from mlvae.systems.two_pass import TwoPassFa, load_two_pass, train_two_pass
 from mlvae.tiers import DELETED, tier
+from tests.systems.small import ALIGN
 from tests.train.long import page
 from tests.train.tiny import CPU, NUM_FEATURES, TABLE, dataset, make_cut, spoken_cuts
-
-ALIGN = AlignConfig(
-    NarrowAcousticModelConfig(states_per_unit=2, hidden_size=32),
-    rounds=4,
-    epochs_per_round=3,
-    batch_frames=128,
-    learning_rate=5e-3,
-    search_frames=200,
-)
 
 
 @pytest.fixture(scope="module")

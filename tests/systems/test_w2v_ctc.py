@@ -16,9 +16,8 @@ from mlvae.config import RecipeConfig, System
 from mlvae.data.dataset import UnitDataset
 from mlvae.data.units import UnitTable
 from mlvae.device import num_parameters
-from mlvae.systems import Setup, w2v_ctc
+from mlvae.systems import Setup
 from mlvae.systems.w2v_ctc import (
-    CHECKPOINT,
     MODEL,
     FineTuner,
     W2vCtcConfig,
@@ -29,7 +28,7 @@ from mlvae.systems.w2v_ctc import (
     train_w2v,
 )
 from mlvae.tiers import tier, with_units
-from mlvae.train.loop import read_metadata, read_tensors
+from mlvae.train.loop import read_tensors
 from tests.systems.sounds import RATE, TONES, tone_cut, tone_cuts, write_checkpoint
 from tests.train.tiny import CPU
 
@@ -137,44 +136,6 @@ def test_a_margin_keeps_segments_near_their_frames(trained, cuts):
     assert sum(item.duration for item in tight) < 0.8 * cut.duration
 
 
-def killed_after(epochs: int, monkeypatch):
-    """Stop in the middle of the epoch after this many, as a kill would."""
-    epoch_of = FineTuner._train_epoch
-
-    def stopping(self, cuts, epoch):
-        if epoch == epochs:
-            epoch_of(self, cuts[: len(cuts) // 2], epoch)
-            raise KeyboardInterrupt
-        return epoch_of(self, cuts, epoch)
-
-    monkeypatch.setattr(FineTuner, "_train_epoch", stopping)
-
-
-def test_going_on_after_a_kill_gives_the_bits_of_the_undisturbed_run(
-    place, cuts, tmp_path, monkeypatch
-):
-    some = (CutSet.from_cuts(list(cuts[0])[:12]), CutSet.from_cuts(list(cuts[1])[:4]))
-    expected = train(RANDOM, some, tmp_path / "whole", place)
-    with monkeypatch.context() as patch:
-        killed_after(2, patch)
-        with pytest.raises(KeyboardInterrupt):
-            train(RANDOM, some, tmp_path / "killed", place)
-    assert read_metadata(tmp_path / "killed" / CHECKPOINT)["iteration"] == 2
-    torch.randn(7)  # a new process has other random numbers
-    found = train(RANDOM, some, tmp_path / "killed", place)
-    assert found["history"] == expected["history"]
-    assert found["best_iteration"] == expected["best_iteration"]
-    for file in (MODEL, CHECKPOINT):
-        (one, _), (other, _) = (read_tensors(tmp_path / run / file) for run in ("whole", "killed"))
-        assert set(one) == set(other)
-        assert all(torch.equal(value, other[name]) for name, value in one.items()), file
-    assert {path.name for path in (tmp_path / "killed").iterdir()} == {
-        MODEL, CHECKPOINT, "tensorboard"
-    }  # fmt: skip
-    different = train(RANDOM, some, tmp_path / "other", place, seed=1)
-    assert different["history"] != expected["history"]
-
-
 def test_a_finished_training_is_not_repeated_and_one_of_other_settings_starts_afresh(
     place, cuts, tmp_path, monkeypatch
 ):
@@ -189,6 +150,7 @@ def test_a_finished_training_is_not_repeated_and_one_of_other_settings_starts_af
     assert longer["history"][0] == first["history"][0] and longer["iterations"] == 2
     afresh = train(replace(config, learning_rate=1e-3), some, folder, place)
     assert afresh["iterations"] == 1 and afresh["history"] != first["history"]
+    assert train(config, some, tmp_path / "other", place, seed=1)["history"] != first["history"]
     # The same settings from other weights.
     shutil.copy(place / "tiny.pth", tmp_path / "tiny.pth")
     write_checkpoint(tmp_path / "tiny.pth", seed=5)
@@ -214,16 +176,6 @@ def test_audio_is_resampled(cuts):
     assert cut.sampling_rate == RATE == 8000
     assert waveform.shape == (round(16000 * cut.duration),)
     assert waveform.dtype == torch.float32
-
-
-def test_without_weights_the_run_goes_on(cuts, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(torch.hub, "_hub_dir", str(tmp_path / "hub"))
-    monkeypatch.setattr(w2v_ctc, "pretrained", lambda *_: pytest.fail("there are no weights"))
-    training = train_w2v(setup_of(W2vCtcConfig(), tmp_path / "run"), *cuts)
-    assert training == {"unavailable": "no weights at hand"}
-    (line,) = capsys.readouterr().out.splitlines()
-    assert "w2v-ctc: no weights at hand: name a checkpoint" in line
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_cut_without_use_is_named_and_the_rest_goes_on(place, cuts, tmp_path, trained, capsys):
@@ -261,17 +213,3 @@ def test_what_does_not_fit_is_named(trained, tmp_path):
         read_w2v(tmp_path / MODEL, TONES, 0.5, CPU)
     with pytest.raises(ValueError, match="model.safetensors is of other units"):
         read_w2v(trained[0] / MODEL, UnitTable(("a", "b", "c")), 0.5, CPU)
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ({"epochs": 0}, "epochs must be a whole number from 1 to .*, not 0"),
-        ({"batch_cuts": 0}, "batch_cuts must be a whole number from 1 to .*, not 0"),
-        ({"frozen_layers": -1}, "frozen_layers must be a whole number from 0 to .*, not -1"),
-        ({"margin": -0.1}, "margin must be a number from 0 to .*, not -0.1"),
-    ],
-)
-def test_settings_are_checked(setting, message):
-    with pytest.raises(ValueError, match=message):
-        W2vCtcConfig(**setting)

@@ -110,27 +110,6 @@ def test_training_ranks_them_before_it_searches(tmp_path, monkeypatch):
     assert_same_files(tmp_path / "parts", tmp_path / "whole")
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"topology": "ml", "decoding": Decoding(competitors=2)}, "competitors go with topology"),
-        ({"topology": "separate", "decoding": Decoding(deletions=True)}, "has no deletions"),
-        ({"algorithm": "joint", "decoding": FEW}, "joint has no E-step to rank competitors by"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        replace(CONFIG, **{"topology": "substitution", **settings})
-
-
-@pytest.mark.parametrize(
-    "settings", [{"deletion_rate": 0.0}, {"deletion_rate": 1.0}, {"competitors": -1}]
-)
-def test_numbers_out_of_range_are_refused(settings):
-    with pytest.raises(ValueError, match=next(iter(settings))):
-        Decoding(**settings)
-
-
 def test_no_cut_gives_no_ranking():
     with pytest.raises(ValueError, match="no cut"):
         acoustic_confusions(stand_in(), CutSet.from_cuts([]), GivenFeatures(TABLE), {}, DEVICE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -74,7 +75,7 @@ def test_units_without_frames_say_nothing():
     ratio = evidence.log_ratio(measures, sequences)
     assert ratio[0] == ratio[1]
     assert ratio[2] == pytest.approx(ratio[1] + 4.0)  # half of the weight is on what is not known
-    assert Evidence.from_dict(json.loads(json.dumps(evidence.to_dict()))) == evidence
+    assert Evidence.from_dict(json.loads(json.dumps(asdict(evidence)))) == evidence
 
 
 def test_nothing_to_learn_from_is_said():

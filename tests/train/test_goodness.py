@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from mlvae.train.goodness import LOG_ZERO, goodness_of_pronunciation, unit_log_probs
+from mlvae.train.goodness import LOG_ZERO, compare_units, mean_log_probs, unit_log_probs
 
 
 def listed(log_probs, start, end, unit):
@@ -21,6 +21,10 @@ def listed(log_probs, start, end, unit):
     return means[unit], means[unit] - others[best], best
 
 
+def goodness(log_probs, starts, ends, units):
+    return compare_units(mean_log_probs(log_probs, starts, ends), units)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_against_adding_up_frame_by_frame(seed):
     generator = torch.Generator().manual_seed(seed)
@@ -29,7 +33,7 @@ def test_against_adding_up_frame_by_frame(seed):
     starts = torch.randint(0, 45, (20,), generator=generator)
     ends = starts + torch.randint(1, 6, (20,), generator=generator)
     units = torch.randint(0, 5, (20,), generator=generator)
-    found = goodness_of_pronunciation(log_probs, starts, ends, units)
+    found = goodness(log_probs, starts, ends, units)
     expected = [
         listed(log_probs, *row) for row in zip(*(x.tolist() for x in (starts, ends, units)))
     ]
@@ -42,11 +46,11 @@ def test_against_adding_up_frame_by_frame(seed):
 
 def test_a_unit_without_frames_and_one_without_others():
     log_probs = torch.full((4, 3), 0.25).log()
-    found = goodness_of_pronunciation(log_probs, *torch.tensor([[0, 2], [2, 2], [1, 1]]))
+    found = goodness(log_probs, *torch.tensor([[0, 2], [2, 2], [1, 1]]))
     assert found.gop[0] == pytest.approx(math.log(0.25)) and found.ratio[0] == 0
     assert found.gop.isnan().tolist() == found.ratio.isnan().tolist() == [False, True]
     assert found.best_other[1] == -1
-    alone = goodness_of_pronunciation(log_probs[:, :1], *torch.tensor([[0], [2], [0]]))
+    alone = goodness(log_probs[:, :1], *torch.tensor([[0], [2], [0]]))
     assert alone.ratio[0] == math.inf
 
 
@@ -54,7 +58,7 @@ def test_an_hour_does_not_cost_precision():
     """Sums over all frames are differences of large numbers."""
     log_probs = torch.full((360_000, 2), -30.0)
     log_probs[-3:] = torch.tensor([-0.001, -0.5])
-    found = goodness_of_pronunciation(log_probs, *torch.tensor([[359_997], [360_000], [0]]))
+    found = goodness(log_probs, *torch.tensor([[359_997], [360_000], [0]]))
     assert found.gop[0] == pytest.approx(-0.001, rel=1e-5)
 
 

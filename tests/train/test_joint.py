@@ -8,9 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mlvae.train import TrainConfig
 from mlvae.train.estep import EStep
-from mlvae.train.settings import JointConfig
 from tests.train.tiny import spoken_cuts
 from tests.train.trainers import CONFIG, MODULES, make_trainer
 
@@ -113,21 +111,3 @@ def test_it_learns_the_pseudo_labels(cuts, tmp_path):
         assert history[-1][f"loss/{name}"] < 0.8 * history[0][f"loss/{name}"], name
     assert "flag_rate/train" not in history[0]
     assert all(0 <= scalars["corrupted_f1"] <= 1 for scalars in history)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "reason"),
-    [
-        ({"boundary_target": "found"}, "joint has no E-step"),
-        ({"topology": "substitution", "pseudo_labels_after": 2}, "joint has no E-step"),
-    ],
-)
-def test_what_needs_an_e_step_is_refused(wrong, reason):
-    with pytest.raises(ValueError, match=reason):
-        TrainConfig(algorithm="joint", **wrong)
-
-
-@pytest.mark.parametrize("wrong", [{"temperature": 0.0}, {"mispronunciation_rate": 1.0}])
-def test_settings_that_mean_nothing_are_refused(wrong):
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        JointConfig(**wrong)

@@ -31,8 +31,8 @@ SUB = replace(
 ONCE = replace(SMALL, iterations=1)
 CONFIGS = {
     "alternating": replace(SMALL, estimator_epochs=2, selection="path_score"),
-    "found boundaries": replace(SMALL, boundary_target="found"),
-    "reinforce": replace(SMALL, algorithm="reinforce"),
+    "reinforce": replace(SMALL, algorithm="reinforce", boundary_target="found"),
+    "separate": replace(SMALL, algorithm="reinforce", topology="separate"),
     "joint": replace(SMALL, algorithm="joint", final_learning_rate=1e-3),
     "pseudo-labelling": replace(
         SUB, estimate_after=1, decoding=Decoding(acoustic_scale=0.5, competitors=2, deletions=True)
@@ -45,43 +45,60 @@ def cuts():
     return spoken_cuts(11)[0], spoken_cuts(4, seed=1)[0]
 
 
-@pytest.fixture(autouse=True)
-def small_searches(monkeypatch):
+@pytest.fixture(autouse=True, scope="module")
+def small_searches():
     """Several batches a search."""
-    monkeypatch.setattr("mlvae.train.algorithms.Algorithm.search_frames", lambda self: 100)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mlvae.train.algorithms.Algorithm.search_frames", lambda self: 100)
+        yield
 
 
 def fit(cuts, folder, config) -> dict:
     return until_done(lambda: make_trainer(cuts, folder, config).fit())
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+def undisturbed(cuts, folder, config) -> tuple[dict, int]:
+    """What a run returns, and its number of batches."""
+    with pytest.MonkeyPatch.context() as patch:
+        whole = Killer(patch, every=0)
+        return fit(cuts, folder, config), whole.count
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def whole(request, cuts, tmp_path_factory):
+    """A configuration, the folder of its undisturbed run, what that returned, and its batches."""
+    config, folder = CONFIGS[request.param], tmp_path_factory.mktemp("whole")
+    return config, folder, *undisturbed(cuts, folder, config)
+
+
 def test_a_run_that_is_killed_again_and_again_goes_on_to_the_same_weights(
-    cuts, tmp_path, monkeypatch, name
+    cuts, tmp_path, monkeypatch, whole
 ):
     """It has a checkpoint after every third batch, and is killed in all parts of an iteration."""
-    config = CONFIGS[name]
-    with monkeypatch.context() as patch:
-        whole = Killer(patch, every=0)
-        expected = fit(cuts, tmp_path / "whole", config)
-    with monkeypatch.context() as patch:
-        killer = Killer(patch, every=3, kills=tuple(range(4, 2 * whole.count, 16)))
-        found = fit(cuts, tmp_path / "killed", config)
+    config, folder, expected, count = whole
+    killer = Killer(monkeypatch, every=3, kills=tuple(range(4, 2 * count, 16)))
+    found = fit(cuts, tmp_path, config)
     # Of the sixteen batches from kill to kill one or two are done once more.
-    assert whole.count < killer.count < 1.5 * whole.count
+    assert count < killer.count < 1.5 * count
     assert figures(found) == figures(expected)
-    assert_same_files(tmp_path / "killed", tmp_path / "whole")
+    assert_same_files(tmp_path, folder)
+
+
+def test_without_a_checkpoint_within_it_an_iteration_begins_anew(
+    cuts, tmp_path, monkeypatch, whole
+):
+    """Killed in the first iteration, of which nothing is left, and at the end of the second."""
+    config, folder, expected, count = whole
+    Killer(monkeypatch, every=0, kills=(count // 4, count // 4 + count - 1))
+    assert figures(fit(cuts, tmp_path, config)) == figures(expected)
+    assert_same_files(tmp_path, folder)
 
 
 @pytest.fixture(scope="module")
 def once(cuts, tmp_path_factory):
     """A run of one iteration, and its number of batches."""
     folder = tmp_path_factory.mktemp("once")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mlvae.train.algorithms.Algorithm.search_frames", lambda self: 100)
-        whole = Killer(patch, every=0)
-        fit(cuts, folder, ONCE)
-    return folder, whole.count
+    return folder, undisturbed(cuts, folder, ONCE)[1]
 
 
 @pytest.mark.parametrize("kill", (2, 7, 12))

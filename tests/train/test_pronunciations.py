@@ -5,12 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from lhotse import CutSet
 
 from mlvae.fsa import UnitSpan
-from mlvae.systems.localize import localize
 from mlvae.tiers import has_tier, tier, with_tiers, with_units
-from mlvae.train import Decoding
 from mlvae.train.pronunciations import (
     by_position,
     canonical_spans,
@@ -20,8 +17,9 @@ from mlvae.train.pronunciations import (
     variant_differs,
 )
 from mlvae.train.targets import variant_spans
-from tests.train.test_estep import BOUNDARY, CORRECTNESS, NUM_UNITS, GivenFeatures, stand_in
-from tests.train.tiny import DEVICE, TABLE, make_cut
+from tests.systems.test_localize import run
+from tests.train.test_estep import BOUNDARY, CORRECTNESS, NUM_UNITS
+from tests.train.tiny import TABLE, make_cut
 
 FRAMES = 5  # a unit
 
@@ -109,9 +107,7 @@ def test_probabilities_are_added_up_over_pronunciations():
 def test_another_pronunciation_is_as_right_as_the_first(topology):
     def located(said: str, alternatives: dict[int, list[str]]):
         cut = cut_of(said, "abc", ["ab", "c"], alternatives)
-        (found,), short = localize(
-            stand_in(), CutSet.from_cuts([cut]), GivenFeatures(TABLE), Decoding(), DEVICE, topology
-        )
+        (found,), short = run([cut], topology=topology)
         assert not short
         assert [item.symbol for item in tier(found, "mlvae")] == ["a", "b", "c"]
         flagged = [
@@ -145,13 +141,7 @@ def test_another_pronunciation_is_as_right_as_the_first(topology):
 
 
 def test_training_learns_what_the_alignment_found_to_be_spoken():
-    (found,), _ = localize(
-        stand_in(),
-        CutSet.from_cuts([cut_of("adbc", "abc", ["ab", "c"], {0: ["adb"]})]),
-        GivenFeatures(TABLE),
-        Decoding(),
-        DEVICE,
-    )
+    (found,), _ = run([cut_of("adbc", "abc", ["ab", "c"], {0: ["adb"]})])
     cut = with_tiers(
         found, {"fa": tier(found, "mlvae"), "fa_variant": tier(found, "mlvae_variant")}
     )

@@ -11,15 +11,12 @@ from lhotse import CutSet
 from safetensors.torch import load_file
 
 import mlvae.train.algorithms
-import mlvae.train.loop
-import mlvae.train.trainer
 from mlvae.train import Decoding, TrainConfig
 from mlvae.train.confusion import estimate_confusions
 from mlvae.train.estep import EStep
-from mlvae.train.loop import read_metadata
 from mlvae.train.targets import TrainingBatches
 from tests.train.tiny import TABLE, spoken_cut, spoken_cuts
-from tests.train.trainers import Kill, assert_same_files, figures, kill_at, make_trainer
+from tests.train.trainers import make_trainer
 
 CONFIG = TrainConfig(
     iterations=4,
@@ -30,11 +27,6 @@ CONFIG = TrainConfig(
     pseudo_labels_after=2,
     decoding=Decoding(acoustic_scale=0.5),
 )
-
-
-@pytest.fixture(scope="module")
-def cuts() -> tuple[CutSet, CutSet]:
-    return spoken_cuts(24)[0], spoken_cuts(8, seed=1)[0]
 
 
 def confused_cuts(count: int) -> tuple[CutSet, dict[str, list[int]]]:
@@ -158,37 +150,6 @@ def undisturbed(cuts, tmp_path_factory):
     return folder, make_trainer(cuts, folder, CONFIG).fit()
 
 
-#: Iterations 3 and 4 train towards other targets; the first pseudo-labelling ends iteration 2.
-PLACES = {
-    "the first pseudo-labelling": (mlvae.train.algorithms, "estimate_confusions", 1, 1),
-    "the checkpoint after it": (mlvae.train.loop, "save_checkpoint", 2, 1),
-    "the first new targets": (mlvae.train.algorithms, "estimator_loss", None, 2),
-    "the search after it": (EStep, "run", 5, 2),
-    "the second pseudo-labelling": (mlvae.train.algorithms, "estimate_confusions", 2, 2),
-    "the last search": (EStep, "run", 8, 3),
-}
-
-
-@pytest.mark.parametrize("place", PLACES)
-def test_a_run_that_is_killed_while_pseudo_labelling_goes_on_as_if_nothing_had_happened(
-    cuts, tmp_path, monkeypatch, undisturbed, place
-):
-    folder, expected = undisturbed
-    target, name, call, iteration = PLACES[place]
-    with monkeypatch.context() as patch:
-        if call is None:
-            count = make_trainer(cuts, tmp_path / "count", CONFIG).algorithm
-            batches = len(list(count.batches.epoch(0, count.aligned, "estimator")))
-            call = 2 * batches + 2
-        kill_at(patch, target, name, call)
-        with pytest.raises(Kill):
-            make_trainer(cuts, tmp_path, CONFIG).fit()
-    assert read_metadata(tmp_path / "checkpoint.safetensors")["iteration"] == iteration
-    torch.manual_seed(99)  # a new process
-    assert figures(make_trainer(cuts, tmp_path, CONFIG).fit()) == figures(expected)
-    assert_same_files(tmp_path, folder)
-
-
 def test_a_finished_run_still_has_its_targets(cuts, tmp_path, undisturbed):
     folder, expected = undisturbed
     trainer = make_trainer(cuts, folder, CONFIG)
@@ -250,18 +211,3 @@ def test_rate_and_table_are_estimated_from_their_time_on_without_pseudo_labellin
     assert trainer.algorithm.targets is trainer.algorithm.aligned
     # It is the table that both searches use.
     assert trainer.valid_estep.compiler is trainer.algorithm.estep.compiler
-
-
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        ({"estimate_after": 1}, "estimate_after goes with topology substitution"),
-        ({"topology": "substitution", "estimate_after": -1}, "estimate_after"),
-        ({"topology": "substitution", "pseudo_labels_after": -1}, "pseudo_labels_after"),
-        ({"label_smoothing": 1.0}, "label_smoothing"),
-        ({"label_smoothing": -0.1}, "label_smoothing"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(settings, reason):
-    with pytest.raises(ValueError, match=reason):
-        TrainConfig(**settings)

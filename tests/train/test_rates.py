@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -47,7 +47,6 @@ def test_posteriors_are_those_of_all_sequences():
     config = RatesConfig(speaker_std=1e-3)  # speakers play no part
     rates = Rates(config, -1.0, 1.5, 0.7, (0.1, -0.2, 0.3, 0.0, 0.2), 0.1)
     found = rates.correctness(sequences, ratio)
-    likelihood = 0.0
     for first, units, within in ((0, [0, 1, 2, 3], [0, 1, 0, 1]), (4, [4, 0], [0, 0])):
         size = len(units)
         total, wrong = 0.0, np.zeros(size)
@@ -60,9 +59,7 @@ def test_posteriors_are_those_of_all_sequences():
                 weight *= sigmoid(odds) * np.exp(ratio[first + place]) if state else sigmoid(-odds)
             total += weight
             wrong += weight * np.array(states)
-        likelihood += np.log(total)
         assert found.mispronounced[first : first + size] == pytest.approx(wrong / total, abs=1e-4)
-    assert found.log_likelihood == pytest.approx(likelihood, abs=1e-3)
 
 
 def test_the_product_of_what_stays_right_is_the_probability_that_all_is_right():
@@ -134,7 +131,7 @@ def test_the_order_of_utterances_does_not_matter_and_speakers_are_apart():
 def test_json_gives_the_same_back():
     sequences, _, ratio = simulated(utterances=20)
     rates = fit_rates(sequences, ratio, NUM_UNITS, RatesConfig())
-    assert Rates.from_dict(json.loads(json.dumps(rates.to_dict()))) == rates
+    assert Rates.from_dict(json.loads(json.dumps(asdict(rates)))) == rates
     assert replace(rates, mean=0.5) != rates
 
 

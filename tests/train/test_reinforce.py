@@ -12,7 +12,6 @@ from mlvae.nn import GeneratorOutput
 from mlvae.train.algorithms import frame_rewards, policy_loss
 from mlvae.train.estep import EStepResult
 from mlvae.train.losses import frame_losses, generator_loss
-from mlvae.train.settings import ReinforceConfig
 from tests.train.tiny import NUM_FEATURES, spoken_cuts
 from tests.train.trainers import CONFIG, make_trainer
 
@@ -187,9 +186,3 @@ def test_entropy(logit):
     torch.testing.assert_close(loss.detach(), -0.05 * expected)
     loss.backward()
     assert torch.sign(logits.grad[0, 0]) == torch.sign(torch.tensor(logit))  # towards one half
-
-
-@pytest.mark.parametrize("wrong", [{"samples": 0}, {"baseline_size": 0}, {"entropy_weight": -1.0}])
-def test_settings_that_mean_nothing_are_refused(wrong):
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        ReinforceConfig(**wrong)

@@ -12,15 +12,11 @@ import mlvae.train.algorithms
 import mlvae.train.loop
 import mlvae.train.trainer
 from mlvae.train import Trainer
-from mlvae.train.algorithms import Learner
 from mlvae.train.estep import EStep
 from mlvae.train.loop import read_metadata
-from tests.train.tiny import (
-    spoken_cuts,
-)
+from tests.train.tiny import spoken_cuts
 from tests.train.trainers import (
     CONFIG,
-    MODULES,
     Kill,
     Killer,
     assert_same_files,
@@ -32,44 +28,18 @@ from tests.train.trainers import (
 )
 
 
-@pytest.fixture(scope="module")
-def steps_per_iteration(cuts, tmp_path_factory) -> int:
-    """Optimizer steps of the three modules together."""
-    trainer = make_trainer(cuts, tmp_path_factory.mktemp("count"), replace(CONFIG, iterations=1))
-    steps = []
-    for name, learner in trainer.algorithm.learners.items():
-        learner.step = lambda loss, name=name: steps.append(name)
-    trainer.fit()
-    assert list(dict.fromkeys(steps)) == list(MODULES)
-    assert len(steps) > 3 * 2  # several batches an epoch, or a kill in their midst says little
-    return len(steps)
-
-
 @pytest.mark.parametrize(
-    "place",
-    ["first iteration", "estimator", "boundary", "E-step", "generator", "checkpoint"],
+    ("target", "name", "call"), [(EStep, "run", 3), (mlvae.train.loop, "save_checkpoint", 2)]
 )
-def test_a_killed_run_goes_on_as_if_nothing_had_happened(
-    cuts, tmp_path, monkeypatch, undisturbed, steps_per_iteration, place
+def test_a_run_that_is_killed_between_passes_goes_on_as_if_nothing_had_happened(
+    cuts, tmp_path, monkeypatch, undisturbed, target, name, call
 ):
-    steps = steps_per_iteration
+    """In the second iteration, of two searches each."""
     folder, expected = undisturbed
-    with monkeypatch.context() as patch:
-        if place == "first iteration":
-            kill_at(patch, Learner, "step", steps - 1)
-        elif place == "E-step":
-            kill_at(patch, EStep, "run", 3)  # an iteration searches twice
-        elif place == "checkpoint":
-            kill_at(patch, mlvae.train.loop, "save_checkpoint", 2)
-        else:
-            kill_at(patch, Learner, "step", steps + MODULES.index(place) * (steps // 3) + 2)
-        with pytest.raises(Kill):
-            make_trainer(cuts, tmp_path).fit()
-    checkpoint = tmp_path / "checkpoint.safetensors"
-    assert checkpoint.exists() is (place != "first iteration")
-    if checkpoint.exists():
-        assert read_metadata(checkpoint)["iteration"] == 1
-
+    with monkeypatch.context() as patch, pytest.raises(Kill):
+        kill_at(patch, target, name, call)
+        make_trainer(cuts, tmp_path).fit()
+    assert read_metadata(tmp_path / "checkpoint.safetensors")["iteration"] == 1
     torch.manual_seed(99)  # a new process
     found = make_trainer(cuts, tmp_path).fit()
     assert figures(found) == figures(expected)
@@ -125,6 +95,8 @@ def test_a_finished_run_is_not_repeated(cuts, tmp_path, undisturbed, monkeypatch
 
 def test_a_run_may_be_prolonged(cuts, tmp_path, undisturbed, capsys):
     make_trainer(cuts, tmp_path, replace(CONFIG, iterations=1)).fit()
+    names = ["checkpoint.safetensors", "model.safetensors", "tensorboard"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
     found = make_trainer(cuts, tmp_path).fit()
     assert "going on after iteration 1 of 2" in capsys.readouterr().out
     assert figures(found) == figures(undisturbed[1])
@@ -171,12 +143,3 @@ def test_a_checkpoint_of_another_run_is_not_gone_on_from(
     assert "checkpoint.safetensors is of another seed, config" in capsys.readouterr().out
     assert figures(found) == figures(undisturbed[1])
     assert_same_files(tmp_path, undisturbed[0])
-
-
-def test_nothing_else_is_left_in_the_folder(cuts, tmp_path):
-    make_trainer(cuts, tmp_path, replace(CONFIG, iterations=1)).fit()
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "checkpoint.safetensors",
-        "model.safetensors",
-        "tensorboard",
-    ]

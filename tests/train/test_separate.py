@@ -9,11 +9,11 @@ import pytest
 import torch
 from lhotse import CutSet
 
-from mlvae.systems.localize import localize
 from mlvae.tiers import tier
 from mlvae.train import Decoding, EStep
 from mlvae.train.estep import search_compiler
 from mlvae.train.stretches import Wanted
+from tests.systems.test_localize import run
 from tests.train.test_estep import (
     BOUNDARY,
     CORRECTNESS,
@@ -118,14 +118,7 @@ def test_a_batch_gives_what_each_cut_gives_alone_and_short_cuts_are_omitted():
 def test_it_is_localised_through_the_same_tiers():
     said = [0] * 4 + [3] * 4 + [2] * 4
     cut = make_cut("x", features_of(12, said, starts=[0, 4, 8]), ["a", "b", "c"])
-    (found,), short = localize(
-        stand_in(),
-        CutSet.from_cuts([cut]),
-        GivenFeatures(TABLE),
-        Decoding(),
-        DEVICE,
-        topology="separate",
-    )
+    (found,), short = run([cut], topology="separate")
     assert short == []
     assert [item.symbol for item in tier(found, "mlvae_perceived")] == ["a", "*", "c"]
     assert [item.start for item in tier(found, "mlvae")] == pytest.approx([0, 0.04, 0.08])

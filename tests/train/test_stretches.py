@@ -47,7 +47,7 @@ def trained(silence: bool, folder) -> MlVae:
     train = pages(40, 6, pause_rate=0.3 if silence else 0.0)
     config = TrainConfig(iterations=1, max_frames=300, learning_rate=2e-2)
     valid = pages(2, 6, seed=1)
-    trainer = Trainer(model, train, valid, dataset(), TABLE, config, folder, DEVICE, 0)
+    trainer = Trainer(model, train, valid, dataset(), config, folder, DEVICE, 0)
     for epoch in range(5):
         trainer.algorithm.train_estimator(epoch)
         trainer.algorithm.train_boundary(100 + epoch, trainer.algorithm.aligned)

@@ -26,10 +26,10 @@ def silence(start: int, end: int) -> UnitSpan:
 def test_spans_become_frames():
     spans = [unit_spans([2, 2, 0], [0, 1, 3, 5], wrong={1}), unit_spans([1], [0, 4])]
     found = frame_targets(spans, torch.tensor([5, 4]), 4)
-    assert found.unit.tolist() == [[2, 2, 2, 0, 0], [1, 1, 1, 1, IGNORE]]
+    assert found.column.tolist() == [[2, 2, 2, 0, 0], [1, 1, 1, 1, IGNORE]]
     assert found.boundary.tolist() == [[1, 1, 0, 1, 0], [1, 0, 0, 0, 0]]
     assert found.mispronounced.tolist() == [[0, 1, 1, 0, 0], [0, 0, 0, 0, 0]]
-    assert (found.unit.dtype, found.boundary.dtype) == (torch.int64, torch.float32)
+    assert (found.column.dtype, found.boundary.dtype) == (torch.int64, torch.float32)
 
 
 @pytest.mark.parametrize("told", [True, False])
@@ -43,12 +43,12 @@ def test_frames_outside_units_are_silence_up_to_the_end_of_the_cut(told):
     if told:
         spans = [silence(0, 1), units[0], silence(2, 3), units[1], silence(4, 6)]
     found = frame_targets([spans], torch.tensor([6]), 4, silence=True)
-    assert found.unit.tolist() == [[4, 3, 4, 0, 4, 4]]
+    assert found.column.tolist() == [[4, 3, 4, 0, 4, 4]]
     assert found.boundary.tolist() == [[0, 1, 0, 1, 0, 0]]
     assert found.mispronounced.tolist() == [[0, 0, 0, 1, 0, 0]]
     padded = frame_targets([spans, []], torch.tensor([6, 7]), 4, silence=True)
-    assert padded.unit[0, 6] == IGNORE
-    assert frame_targets([units], torch.tensor([6]), 4).unit.tolist() == [
+    assert padded.column[0, 6] == IGNORE
+    assert frame_targets([units], torch.tensor([6]), 4).column.tolist() == [
         [IGNORE, 3, IGNORE, 0, IGNORE, IGNORE]
     ]
 
@@ -56,7 +56,7 @@ def test_frames_outside_units_are_silence_up_to_the_end_of_the_cut(told):
 def test_a_unit_without_length_leaves_no_mark():
     spans = unit_spans([0, 1, 2], [0, 2, 2, 4])
     found = frame_targets([spans], torch.tensor([4]), 3)
-    assert found.unit.tolist() == [[0, 0, 2, 2]]
+    assert found.column.tolist() == [[0, 0, 2, 2]]
     assert found.boundary.tolist() == [[1, 0, 1, 0]]
 
 
@@ -124,8 +124,7 @@ def test_a_frame_stands_for_what_was_perceived_and_where_that_is_unknown_for_wha
         UnitSpan(3, 3, 3, 5, "unit", False, 3, 0.0, 3, 3),
     ]
     found = frame_targets([spans], torch.tensor([5]), 4)
-    assert found.unit.tolist() == [[1, 1, 0, 3, 3]]
-    assert found.column.tolist() == found.unit.tolist()
+    assert found.column.tolist() == [[1, 1, 0, 3, 3]]
     assert found.boundary.tolist() == [[1, 0, 1, 1, 0]]
     assert found.mispronounced.tolist() == [[1, 1, 1, 0, 0]]
 
@@ -143,12 +142,11 @@ def test_states_divide_a_unit_evenly_from_left_to_right(units, states, has_silen
     spans = unit_spans([unit for unit, _ in units], edges)
     num_frames = torch.tensor([edges[-1] + 1])
     found = frame_targets([spans], num_frames, 4, states, has_silence)
-    column, unit = found.column[0].tolist(), found.unit[0].tolist()
-    outside = (4, 4 * states) if has_silence else (IGNORE, IGNORE)
+    column = found.column[0].tolist()
+    outside = 4 * states if has_silence else IGNORE
     for t in (0, 1, edges[-1]):
-        assert (unit[t], column[t]) == outside
+        assert column[t] == outside
     for (wanted, length), start, end in zip(units, edges[:-1], edges[1:]):
-        assert unit[start:end] == [wanted] * length
         state = [value - wanted * states for value in column[start:end]]
         assert state == sorted(state)
         assert state[0] == 0 and state[-1] < states

@@ -14,7 +14,7 @@ import mlvae.train.algorithms
 import mlvae.train.trainer
 from mlvae.fsa import MlFsaCompiler
 from mlvae.tiers import tier
-from mlvae.train import Decoding, TrainConfig
+from mlvae.train import Decoding
 from mlvae.train.estep import EStep, EStepResult
 from mlvae.train.loop import read_metadata
 from mlvae.train.targets import TrainingBatches, changed_frames, frame_targets
@@ -170,7 +170,6 @@ def test_pseudo_labels_are_those_of_the_alignment_and_pi_that_of_the_search(
         )
         kind = ("column", "boundary", "mispronounced")[number // epoch]
         assert torch.equal(target, getattr(expected, kind))
-        assert torch.equal(expected.column, expected.unit)  # one state a unit
         num_wrong += int(expected.mispronounced.sum())
     assert num_wrong > 0
     for _, _, _, mask, prior, weight in given["boundary_loss"]:
@@ -322,20 +321,5 @@ def test_silence_is_learned_at_both_ends(tmp_path):
     algorithm = make_trainer((cuts, cuts), tmp_path, silence=True).algorithm
     labels = {}
     for batch in algorithm.batches.epoch(0, algorithm.aligned, "estimator"):
-        labels.update(zip(batch.num_frames.tolist(), batch.targets.unit.tolist()))
+        labels.update(zip(batch.num_frames.tolist(), batch.targets.column.tolist()))
     assert labels[9] == [4, 4, 0, 0, 0, 0, 4, 4, 4]
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"selection": "accuracy"},
-        {"boundary_target": ""},
-        {"topology": "single"},
-        {"pseudo_labels_after": 3},
-        {"algorithm": "annealing"},
-    ],
-)
-def test_settings_that_do_not_exist_are_refused(wrong):
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        TrainConfig(**wrong)

@@ -15,9 +15,9 @@ from mlvae.data.dataset import UnitDataset
 from mlvae.data.units import UnitTable
 from mlvae.fsa import UnitSpan
 from mlvae.nn import (
-    BoundaryDetectorConfig,
     MlVaeConfig,
     PhonemeEstimatorConfig,
+    RecurrentConfig,
     SpeechGeneratorConfig,
 )
 from mlvae.tiers import with_tiers
@@ -29,7 +29,7 @@ TABLE = UnitTable(("a", "b", "c", "d"))
 
 def tiny_model_config(bidirectional: bool = True) -> MlVaeConfig:
     return MlVaeConfig(
-        BoundaryDetectorConfig(1, 8, bidirectional, fc_size=8),
+        RecurrentConfig(1, 8, bidirectional, fc_size=8),
         PhonemeEstimatorConfig(1, 8, bidirectional, fc_size=8, dropout=0.1),
         SpeechGeneratorConfig(
             encoder_fc_size=8,

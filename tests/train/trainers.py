@@ -30,7 +30,7 @@ def make_trainer(
     states = config.states_per_unit
     sizes = tiny_model_config()
     model = MlVae(NUM_FEATURES, len(TABLE), silence, sizes, states, config.generator)
-    return Trainer(model, train, valid, dataset(), TABLE, config, folder, DEVICE, seed, setup, init)
+    return Trainer(model, train, valid, dataset(), config, folder, DEVICE, seed, setup, init)
 
 
 def assert_same_files(first, second) -> None:
