@@ -40,7 +40,6 @@ from mlvae.bounds import Bounds, Count, Settings
 from mlvae.data.units import UnitTable, canonical_units
 from mlvae.made import file_digest
 from mlvae.nn import Posteriors, wav2vec
-from mlvae.plausibility import edge_warnings
 from mlvae.stage import log, progress
 from mlvae.systems.align import load_aligner
 from mlvae.systems.base import Setup
@@ -49,8 +48,9 @@ from mlvae.systems.judge import (
     JudgeConfig,
     SearchedModel,
     fit_judge,
-    judge_report,
+    keep_judge,
     load_judge,
+    scale_report,
 )
 from mlvae.systems.localize import TrainedMlVae
 from mlvae.train import Decoding, EStep
@@ -260,19 +260,16 @@ def train_acoustic(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict
         setup.seed,
         passes,
     )
-    scales = settings.calibration.scales
     training: dict[str, Any] = {
         "num_params": source.num_params,
         "acoustic_scale": decoding.acoustic_scale,
         "scale_log_loss": losses,
-        "warnings": edge_warnings(
-            "acoustic scale", decoding.acoustic_scale, scales, f"systems.{name}.calibration.scales"
-        ),
+        "warnings": [],
+        **scale_report(decoding, losses, setup),
         "mispronunciation_rate": float(model.log_correctness[1].exp()),
         "symbols_of_no_unit": list(symbols.unused),
         "units_without_symbol": list(symbols.missing),
     }
-    log(f"{name}: acoustic scale {decoding.acoustic_scale} by log loss {losses}")
     metadata = {
         "config": {"adapter": settings.adapter},
         "decoding": asdict(decoding),
@@ -284,9 +281,7 @@ def train_acoustic(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict
     if settings.judged:
         system = SearchedModel(model, TOPOLOGY, decoding, dataset, device)
         judge = fit_judge(system, valid, load_aligner(setup, valid), settings.judge, setup.seed)
-        judge.save(folder / JUDGE)
-        training["judge"] = judge_report(judge, settings.judge)
-        log(f"{name}: {100 * judge.rates.mean:.1f} % of held-out units mispronounced, it seems")
+        training["judge"] = keep_judge(judge, setup)
     training["training_seconds"] = round(keeper.seconds, 1)
     keeper.remove()
     return training

@@ -9,10 +9,10 @@ from typing import Literal
 from lhotse import CutSet
 
 from mlvae.bounds import Settings
+from mlvae.data.units import canonical_units
 from mlvae.device import num_parameters, seed_everything
 from mlvae.made import file_digest, remove_made
 from mlvae.nn import MlVae, MlVaeConfig
-from mlvae.plausibility import edge_warnings
 from mlvae.stage import log
 from mlvae.systems.align import drawn, load_aligner, new_aligner
 from mlvae.systems.base import Setup
@@ -21,8 +21,9 @@ from mlvae.systems.judge import (
     JudgeConfig,
     SearchedModel,
     fit_judge,
-    judge_report,
+    keep_judge,
     load_judge,
+    scale_report,
 )
 from mlvae.systems.localize import TrainedMlVae
 from mlvae.tiers import with_units
@@ -131,14 +132,7 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
         decoding, losses = Decoding(**kept), {}  # what a few recordings say is less
     metadata["decoding"] = asdict(decoding)
     save_model(path, model, metadata)
-    if losses:
-        log(f"{name}: acoustic scale {decoding.acoustic_scale} by log loss {losses}")
-        training["scale_log_loss"] = losses
-        scales = settings.calibration.scales
-        training["warnings"] = edge_warnings(
-            "acoustic scale", decoding.acoustic_scale, scales, f"systems.{name}.calibration.scales"
-        )
-    training["acoustic_scale"] = decoding.acoustic_scale
+    training.update(scale_report(decoding, losses, setup))
     system = SearchedModel(model.to(device), settings.train.topology, decoding, dataset, device)
     if settings.boundaries == "aligner":
         checkpoint = folder / "boundaries-checkpoint.safetensors"
@@ -153,9 +147,7 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
             judge = load_judge(setup.init / JUDGE, system.unit_models(aligner), setup.table)
         else:
             judge = fit_judge(system, valid_cuts, aligner, settings.judge, seed)
-        judge.save(folder / JUDGE)
-        training["judge"] = judge_report(judge, settings.judge)
-        log(f"{name}: {100 * judge.rates.mean:.1f} % of held-out units mispronounced, it seems")
+        training["judge"] = keep_judge(judge, setup)
     keeper.remove()
     return training
 
@@ -201,9 +193,7 @@ def train_boundary_aligner(
             perceived.append(with_units(cut, dataset.table.units(units), words))
     states = config.align.model.states_per_unit
     long_enough = CutSet.from_cuts(
-        cut
-        for cut in perceived
-        if states * len(cut.supervisions[0].custom["units"]) <= cut.num_frames
+        cut for cut in perceived if states * len(canonical_units(cut)) <= cut.num_frames
     )
     if not len(long_enough):
         raise ValueError(
