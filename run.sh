@@ -35,7 +35,7 @@ allow_shared_recordings=false  # whether train, valid and test may have a record
 report=true         # whether stage 6 makes pages to see and hear the answers in a browser
 shard=              # stage 1 or 5 alone: one of n parts of its work, as in 3/8; see docs/scale.md
 cache_mb=1000       # most memory, in MB, that stages 3 to 5 give to features which they have read
-num_processes=1     # processes that train together in stage 4, each on a GPU of its own or on the CPU
+num_processes=1     # processes that share stages 1, 4 and 5, each on a GPU of its own or on the CPU
 # end options
 
 root=$(dirname -- "$0")
@@ -102,7 +102,7 @@ fi
 data=$data_dir/${corpus_name:-$corpus}
 exp=$exp_dir/$recipe/${corpus_name:-$corpus}/$config
 
-# How stage 4 is started by several processes. (The port is free, not the fixed one of --standalone
+# How stages are started by several processes. (The port is free, not the fixed one of --standalone
 # of torch 1.13, so that two trainings on one machine do not meet.)
 together=(-m torch.distributed.run --rdzv_backend c10d --rdzv_endpoint localhost:0
   --nnodes 1 --nproc_per_node "$num_processes")
@@ -113,7 +113,7 @@ run_stage() {
   shift 3
   ((stage <= number && number <= stop_stage)) || return 0
   log "stage $number $name: start"
-  if ((number == 4 && num_processes > 1)); then
+  if ((num_processes > 1)) && [[ $number =~ ^[145]$ && -z $shard ]]; then
     "$python" "${together[@]}" "$root/$program" "$@" || status=$?
   else
     "$python" "$root/$program" "$@" || status=$?

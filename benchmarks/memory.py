@@ -13,7 +13,9 @@ does, in a process of its own. Stage 3 trains one round and aligns everything; s
 * Seconds are those that the process computes (of all threads together), as what else the machine
   does would be another share of each amount.
 * Memory is the largest resident size of the process, with Python and its libraries.
-* The last row is what follows for 100 hours, if both go on as between the last two amounts.
+* What has a limit grows up to it: the features that are kept (--cache-mb), the graphs of an E-step,
+  the frames that an aligner is trained on, and the portions of stages 3 and 5. So memory of a few
+  hours is not to be multiplied.
 
 What stage 4 holds all the time of so many hours can be measured without training for as long:
 
@@ -65,8 +67,6 @@ ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": "33554432",
     "MALLOC_TRIM_THRESHOLD_": "1073741824",
 }
-#: What figures are carried on to, in hours.
-FAR = 100.0
 
 
 @dataclass(frozen=True)
@@ -125,27 +125,13 @@ def cost_of(command: Sequence[str], log_file: Path, hours: float) -> Cost:
     return Cost(hours, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024 / 1e6)
 
 
-def carried_on(costs: Sequence[Cost]) -> Cost:
-    """What follows from the last two amounts for :data:`FAR` hours."""
-    one, two = costs[-2:]
-    share = (FAR - two.hours) / (two.hours - one.hours)
-    return Cost(
-        FAR,
-        two.seconds + share * (two.seconds - one.seconds),
-        two.megabytes + share * (two.megabytes - one.megabytes),
-    )
-
-
 def table(costs: dict[int, list[Cost]]) -> str:
-    """A row an amount, and what follows for :data:`FAR` hours."""
+    """A row an amount."""
     amounts = [cost.hours for cost in next(iter(costs.values()))]
     rows = [
         [f"{hours:g}", *(f"{value:,.0f}" for own in costs.values() for value in _both(own[place]))]
         for place, hours in enumerate(amounts)
     ]
-    if len(amounts) > 1:
-        far = [carried_on(own) for own in costs.values()]
-        rows.append([f"({FAR:g})", *(f"({value:,.0f})" for own in far for value in _both(own))])
     names = [f"{number} {STAGES[number]}" for number in costs]
     headers = ["hours", *(f"{name}, {unit}" for name in names for unit in ("s", "MB"))]
     return tabulate(rows, headers, tablefmt="github", disable_numparse=True, stralign="right")

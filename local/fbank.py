@@ -15,6 +15,7 @@ from mlvae.data.features import compute_fbank, written_files
 from mlvae.program import start_program
 from mlvae.shard import SHARD_HELP, Shard
 from mlvae.stage import StageReport, in_one_line, log, stage_folder
+from mlvae.train.distributed import in_shards
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,20 +36,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--shard", type=Optional[Shard], help=SHARD_HELP)
     args = parser.parse_args(argv)
-    return in_one_line("fbank.py", lambda: fbank(args))
+
+    def work(shard: Shard | None) -> int:
+        return in_one_line("fbank.py", lambda: fbank(args, shard))
+
+    return in_one_line("fbank.py", lambda: in_shards(work, args.shard))
 
 
-def fbank(args: Namespace) -> int:
-    """The stage with its options.
+def fbank(args: Namespace, shard: Shard | None) -> int:
+    """The stage with its options, or a shard of it.
 
     Raises:
         ValueError, OSError: the folder cannot be used, or not be written to.
     """
     torch.set_num_threads(1)  # one cut is too small to share among threads
     home, stage, reads = args.data_dir, "1 fbank", []
-    if args.shard is not None:
-        home, reads = args.shard.folder(home), [home]
-        stage = f"{stage} --shard {args.shard}"
+    if shard is not None:
+        home, reads = shard.folder(home), [home]
+        stage = f"{stage} --shard {shard}"
     report = StageReport(stage="1 fbank", folder=home)
     with stage_folder(stage, home, written_files(home), reads):
         with report.kept():
@@ -57,9 +62,9 @@ def fbank(args: Namespace) -> int:
                 report,
                 allow_commands=args.allow_commands,
                 allow_shared=args.allow_shared_recordings,
-                shard=args.shard,
+                shard=shard,
             )
-        if args.shard is not None:
+        if shard is not None:
             report.finish()
             return 0 if report.num_done or not report.skipped else 1
         status = report.finish()

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from pathlib import Path
 
 from lhotse import CutSet
@@ -14,17 +14,18 @@ from options import ModelOptions, parse_model_options
 
 from mlvae.config import load_config
 from mlvae.data.dataset import StoredCuts, UnitDataset, read_cuts
-from mlvae.data.manifests import write_json, write_lines
+from mlvae.data.manifests import line_of, manifest_lines, read_json, write_json, write_lines
 from mlvae.data.units import UnitTable
 from mlvae.device import denormals_flushed, select_device
-from mlvae.made import Record, file_digest, remove_made
+from mlvae.made import Record, file_digest, remove_made, writing
 from mlvae.plausibility import FlaggedUnits, count_flagged, training_warnings
-from mlvae.portions import answer_in_portions
+from mlvae.portions import answer_in_portions, portioned, remove_parts
 from mlvae.program import start_program
 from mlvae.report.textgrid import textgrid_paths, write_textgrids
 from mlvae.shard import Shard, dealt, found_shards, not_done, remove_shards
 from mlvae.stage import StageReport, in_one_line, log, stage_folder
 from mlvae.systems import Localizer, Setup, load_localizers, models_digest
+from mlvae.train.distributed import in_shards
 from mlvae.train.loop import keep_passes
 
 CHECKPOINT = "localize-checkpoint.safetensors"
@@ -37,7 +38,11 @@ TIERS = ["fa", "mlvae", "mlvae_perceived"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the stage; returns its exit status."""
     options = parse_model_options("localize.py", __doc__, argv)
-    return in_one_line("localize.py", lambda: in_folder(options))
+
+    def work(shard: Shard | None) -> int:
+        return in_one_line("localize.py", lambda: in_folder(replace(options, shard=shard)))
+
+    return in_one_line("localize.py", lambda: in_shards(work, options.shard, options.device))
 
 
 def in_folder(options: ModelOptions) -> int:
@@ -107,7 +112,7 @@ def localize(options: ModelOptions, shards: Mapping[Shard, Path]) -> int:
             for name, (_, digest) in localizers.items()
         }
         if shards:
-            due = {own[cut.id] for cut in cuts}
+            due = {own[cut_id] for cut_id in cuts.ids}
             check_done(shards, due, runs, file_digest(manifest), options.exp_dir)
         for name in localizers:  # before the work
             record, folder = Record.begin(home), home / name
@@ -125,9 +130,12 @@ def localize(options: ModelOptions, shards: Mapping[Shard, Path]) -> int:
             if shards:
                 answers = {shard: home / name / path.name for shard, home in shards.items()}
                 too_short = join(path, {cut_id: answers[own[cut_id]] for cut_id in cuts.ids})
+                remove_made(folder / CHECKPOINT)  # of a run without shards that was killed
+                remove_parts(path)
             else:
                 keeper = keep_passes(folder / CHECKPOINT, runs[name], 0, [cuts])
-                answered = answer_in_portions(path, cuts, keeper, localizer)
+                every = read_cuts(manifest)
+                answered = answer_in_portions(path, every, keeper, localizer, cuts.ids)
                 if options.shard is not None:
                     remove_made(folder / RUN)
                 answered.write()
@@ -155,11 +163,17 @@ def localize(options: ModelOptions, shards: Mapping[Shard, Path]) -> int:
 
 
 def shards_of(manifest: Path, count: int) -> dict[str, Shard]:
-    """The shard of each cut, by its id: a speaker's cuts, which are judged together, have one."""
-    groups, seconds = {}, {}
-    for cut in read_cuts(manifest):
-        groups[cut.id] = cut.supervisions[0].speaker or (cut.id,)
-        seconds[cut.id] = cut.duration
+    """The shard of each cut, by its id: what is judged together has one.
+
+    That is a speaker's cuts of the same portion.
+    """
+    groups: dict[str, tuple] = {}
+    seconds: dict[str, float] = {}
+    for number, some in enumerate(portioned(read_cuts(manifest))):
+        for cut in some:
+            speaker = cut.supervisions[0].speaker if cut.supervisions else None
+            groups[cut.id] = number, speaker or (cut.id,)
+            seconds[cut.id] = cut.duration
     numbers = dealt(((groups[cut_id], seconds[cut_id]) for cut_id in groups), count)
     return {cut_id: Shard(count, numbers[group]) for cut_id, group in groups.items()}
 
@@ -178,7 +192,7 @@ def check_done(
         for name, run in runs.items():
             if not (home / name / RUN).is_file():
                 left.add(shard)
-            elif json.loads((home / name / RUN).read_text("utf-8")) != {**run, "cuts": cuts}:
+            elif read_json(home / name / RUN) != {**run, "cuts": cuts}:
                 raise ValueError(
                     f"{home / name}: of other models, cuts or settings: run it again with --shard "
                     f"{shard}, or delete the folder"
@@ -192,37 +206,32 @@ def join(path: Path, answers: Mapping[str, Path]) -> list[str]:
 
     Args:
         path: of the manifest.
-        answers: by id of a cut, in this order, the manifest of its shard, which has the same order.
+        answers: by id of a cut, in this order, the manifest of its shard.
 
     Returns:
         The ids of the cuts that have no answer.
+
+    Raises:
+        ValueError: a manifest of a shard is damaged; names it.
+        WriteError: something cannot be written.
     """
-    opened: dict[Path, Iterator[tuple[str, bytes]]] = {}
-    following: dict[Path, tuple[str, bytes] | None] = {}
-    missing = []
+    places: dict[str, tuple[int, int]] = {}
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent) as file:  # there may be too many to open all
+            for one in dict.fromkeys(answers.values()):
+                for _, content in manifest_lines(one):
+                    line = line_of(content)
+                    places[str(content.get("id"))] = file.tell(), len(line)
+                    file.write(line)
 
-    def lines() -> Iterator[bytes]:
-        for cut_id, one in answers.items():
-            if one not in opened:
-                opened[one] = _lines(one)
-                following[one] = next(opened[one], None)
-            found = following[one]
-            if found is None or found[0] != cut_id:
-                missing.append(cut_id)
-                continue
-            yield found[1]
-            following[one] = next(opened[one], None)
+            def lines() -> Iterator[bytes]:
+                for begin, size in (places[name] for name in answers if name in places):
+                    file.seek(begin)
+                    yield file.read(size)
 
-    write_lines(path, lines())
-    return missing
-
-
-def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Ids and lines of a manifest; nothing of one that is not there."""
-    if path.is_file():
-        with gzip.open(path, "rb") as file:
-            for line in file:
-                yield json.loads(line)["id"], line
+            write_lines(path, lines())
+    return [name for name in answers if name not in places]
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mlvae.model_folder import Model
+    from mlvae.model import Model
 
 __version__ = "0.1.0"
 
@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 def load(
     folder: Path | str, device: str = "cpu", lexicon: Path | None = None, g2p: bool = False
 ) -> Model:
-    """Read a model folder; see :func:`mlvae.model_folder.load`; torch is imported here."""
-    from mlvae.model_folder import load as load_model
+    """Read a model folder; see :func:`mlvae.model.load`; torch is imported here."""
+    from mlvae.model import load as load_model
 
     return load_model(folder, device, lexicon, g2p)

@@ -283,10 +283,7 @@ def _check_entries(own: Any, whole: Any) -> None:
         place = f"systems.{name}"
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
             raise ValueError(f"{place}: {name!r} cannot be the name of a folder")
-        if entry is None or entry == {}:
-            raise ValueError(f"{place} is empty: fill it in, or take it out")
-        if not isinstance(entry, dict):
-            raise ValueError(f"{place} must hold settings by name, not {entry!r:.60}")
+        _check_section(entry, place)
         kinds = dict(_DECLARED)
         kind = _kind_of(name, whole)
         if kind in KINDS:
@@ -304,14 +301,18 @@ def _check_values(kinds: Mapping[str, Any], settings: dict[Any, Any], place: str
         here = f"{place}.{key}" if place else f"{key}"
         if key not in kinds:
             raise ValueError(f"{here}: there is no such setting; there are: {', '.join(kinds)}")
-        if not is_dataclass(kinds[key]):
-            checked(kinds[key], value, here)
-        elif value is None or value == {}:
-            raise ValueError(f"{here} is empty: fill it in, or take it out")
-        elif not isinstance(value, dict):
-            raise ValueError(f"{here} must hold settings by name, not {value!r:.60}")
-        else:
+        if is_dataclass(kinds[key]):
+            _check_section(value, here)
             _check_values(get_type_hints(kinds[key], include_extras=True), value, here)
+        else:
+            checked(kinds[key], value, here)
+
+
+def _check_section(content: Any, place: str) -> None:
+    if content is None or content == {}:
+        raise ValueError(f"{place} is empty: fill it in, or take it out")
+    if not isinstance(content, dict):
+        raise ValueError(f"{place} must hold settings by name, not {content!r:.60}")
 
 
 def _merged(below: Any, above: Any) -> Any:

@@ -36,16 +36,10 @@ from mlvae.data.manifests import content_of
 from mlvae.data.recordings import Found, Utterance
 from mlvae.device import give_back_memory, keep_no_kernels
 from mlvae.made import Record
-from mlvae.model_folder import (
-    ABOUT,
-    Model,
-    OtherVersions,
-    load,
-    other_versions,
-    portions,
-    words_of_cuts,
-)
+from mlvae.model import Model, OtherVersions, load
+from mlvae.model_folder import ABOUT, other_versions, words_of_cuts
 from mlvae.plausibility import FlaggedUnits, count_flagged
+from mlvae.portions import portions
 from mlvae.report.exports import FILES, TEXTGRIDS, write_answer_textgrid, write_exports
 from mlvae.report.textgrid import remove_other_textgrids, textgrid_paths
 from mlvae.shard import Shard, found_shards, not_done, remove_shards

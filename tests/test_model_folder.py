@@ -8,7 +8,8 @@ from lhotse import MonoCut, SupervisionSegment
 
 from mlvae.data.bpe import save_bpe, train_bpe
 from mlvae.data.units import UnitTable
-from mlvae.model_folder import LEXICON, _Texts, memory_recording, words_of_cuts
+from mlvae.model import Texts, memory_recording
+from mlvae.model_folder import LEXICON, words_of_cuts
 
 
 def cut_of(text: str | None, **custom) -> MonoCut:
@@ -17,7 +18,7 @@ def cut_of(text: str | None, **custom) -> MonoCut:
     return MonoCut("a", 0.0, 1.0, 0, supervisions=[supervision], recording=recording)
 
 
-def custom_of(texts: _Texts, text: str | None) -> dict:
+def custom_of(texts: Texts, text: str | None) -> dict:
     return texts.with_units(cut_of(text)).supervisions[0].custom
 
 
@@ -35,26 +36,26 @@ def test_by_a_lexicon(tmp_path, several):
     if several:
         expected["pronunciations"] = [[["t", "uw"], ["t", "ah"]], [["t", "uw"]]]
     (tmp_path / LEXICON).write_text("two\tt uw\nto\tt uw\nto\tt ah\ncool\tk uw l\n")
-    assert custom_of(_Texts(tmp_path, said, TABLE, None, False), "To, two!") == expected
+    assert custom_of(Texts(tmp_path, said, TABLE, None, False), "To, two!") == expected
 
 
 def test_words_of_another_file_replace_those_of_the_folder(tmp_path):
     (tmp_path / LEXICON).write_text("two\tt uw\n")
     (tmp_path / "mine").write_text("TWO(1) T UW1 L\nkel K AH0 L\n")
     said = {"units": "lexicon", "arpabet": True}
-    texts = _Texts(tmp_path, said, TABLE, tmp_path / "mine", False)
+    texts = Texts(tmp_path, said, TABLE, tmp_path / "mine", False)
     assert custom_of(texts, "two kel")["units"] == ["t", "uw", "l", "k", "ah", "l"]
     with pytest.raises(ValueError, match="a lexicon is of no use"):
-        _Texts(tmp_path, {"units": "units"}, TABLE, tmp_path / "mine", False)
+        Texts(tmp_path, {"units": "units"}, TABLE, tmp_path / "mine", False)
 
 
 def test_by_bpe_and_as_they_are(tmp_path):
     processor = train_bpe([["cool", "tool", "look"]] * 5, 12)
     save_bpe(processor, tmp_path / "bpe.model")
-    found = custom_of(_Texts(tmp_path, {"units": "bpe"}, TABLE, None, False), "Look, cool")
+    found = custom_of(Texts(tmp_path, {"units": "bpe"}, TABLE, None, False), "Look, cool")
     assert "".join(found["units"]) == "▁look▁cool"
     assert found["words"] == ["look", "cool"]
-    texts = _Texts(tmp_path, {"units": "units"}, TABLE, None, False)
+    texts = Texts(tmp_path, {"units": "units"}, TABLE, None, False)
     assert custom_of(texts, " t uw\n") == {"units": ["t", "uw"]}
     for text in ("", " \n", None):
         with pytest.raises(ValueError, match="no text"):

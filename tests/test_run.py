@@ -147,12 +147,16 @@ def test_run_does_the_asked_stages_only(project):
     ]
 
 
-def test_run_starts_the_training_alone_in_several_processes(project):
-    assert run(project, "--num-processes", "2", "--stage", "3").returncode == 0
-    align, train, *others = stages(project)
-    assert train.startswith("python3 -m torch.distributed.run ")
-    assert " --nproc_per_node 2 ./local/train.py --num-processes 2 --data-dir " in train
-    assert not any("torch.distributed" in call for call in (align, *others))
+def test_run_starts_three_stages_in_several_processes(project):
+    assert run(project, "--num-processes", "2").returncode == 0
+    together = {}
+    for call in stages(project):
+        name = re.search(r"(\w+)\.py", call).group(1)
+        together[name] = " --nproc_per_node 2 " in call and call.startswith(
+            "python3 -m torch.distributed.run "
+        )
+    assert [name for name, several in together.items() if several] == ["fbank", "train", "localize"]
+    assert len(together) == 7 and "train.py --num-processes 2 --data-dir" in stages(project)[4]
 
 
 @pytest.mark.parametrize(

@@ -163,15 +163,19 @@ def check_not_silent(samples: np.ndarray) -> None:
 
 
 def file_recording(
-    recording_id: str, path: Path, num_samples: int, sampling_rate: int, wanted: int | None = None
+    recording_id: str,
+    path: Path,
+    num_samples: int,
+    sampling_rate: int,
+    resample_to: int | None = None,
 ) -> Recording:
     """A mono lhotse recording of a known length; the file need not be there yet.
 
-    It is resampled to the ``wanted`` rate, where that is another than the file's (Hz).
+    It is resampled to a rate (Hz) that is given and another than the file's.
     """
     source, seconds = AudioSource("file", [0], str(path)), num_samples / sampling_rate
     recording = Recording(recording_id, [source], sampling_rate, num_samples, seconds)
-    return recording if wanted in (None, sampling_rate) else recording.resample(wanted)
+    return recording if resample_to in (None, sampling_rate) else recording.resample(resample_to)
 
 
 def read_cut(cut: MonoCut, allow_commands: bool = False) -> tuple[np.ndarray, str]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -329,7 +328,7 @@ def _check_shards(
         raise not_done(data_dir, left)
     for shard in sorted(due):
         path = shard.folder(data_dir) / RUN
-        if json.loads(path.read_text(encoding="utf-8")) != run:
+        if read_json(path) != run:
             raise ValueError(
                 f"{path.parent}: of other manifests or options: run it again with --shard {shard}, "
                 "or delete the folder"

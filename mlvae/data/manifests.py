@@ -171,9 +171,14 @@ def write_manifest(path: Path, items: Iterable[Cut | SupervisionSegment]) -> Non
 
     lhotse's own writers put the time of day into the gzip header, so that a rerun would differ.
     """
-    lines = (json.dumps(content_of(item), ensure_ascii=False) for item in items)
+    write_lines(path, (line_of(content_of(item)) for item in items))
+
+
+def line_of(content: dict[str, Any]) -> bytes:
+    """A line of a manifest."""
+    line = json.dumps(content, ensure_ascii=False) + "\n"
     # Bytes of a file name that are no UTF-8 become escapes, which JSON has as well.
-    write_lines(path, (f"{line}\n".encode("utf-8", errors="backslashreplace") for line in lines))
+    return line.encode("utf-8", errors="backslashreplace")
 
 
 def write_lines(path: Path, lines: Iterable[bytes]) -> None:

@@ -2,9 +2,9 @@
 
 A lattice of k2 holds the arcs of all frames, and its sums are walked through state by state. What
 posteriors of units need is less: how often arcs of the graph are taken, whenever that is. The
-forward-backward algorithm gives it with two vectors over states, so that nothing but forward
-probabilities is kept, no path is left out, and a frame costs a few operations of numpy over the
-arcs of a whole batch.
+forward-backward algorithm gives it with two vectors over states, so that nothing is kept but
+forward probabilities of the few states that these arcs leave, no path is left out, and a frame
+costs a few operations of numpy over the arcs of a whole batch.
 
 Probabilities are added up as such, and not as logarithms. In each utterance, forward ones are kept
 near 1 by factors that go into the emissions. Backward ones are then on the scale on which the
@@ -90,13 +90,17 @@ class ForwardBackward:
     ) -> tuple[np.ndarray, np.ndarray]:
         lengths = np.array([len(one) for one in scores])
         table, column = self._table(scores)
-        forward, total, known = self._forward(table, column, lengths)
+        arcs = self.emitting[self.out.order]
+        wanted = np.flatnonzero(chosen[arcs])
+        kept = np.unique(self.source[np.append(arcs[wanted], self.final)])
+        forward, total, known = self._forward(table, column, lengths, kept)
         found = np.zeros(len(self.weight))
         divisor = np.where(total > 0, total, 1.0)
         finals = self.final
         of_final = self.of_arc[finals]
         ends = self.weight[finals] / divisor[of_final]
-        found[finals] = forward[lengths[of_final], self.source[finals]] * ends
+        source = np.searchsorted(kept, self.source[finals])
+        found[finals] = forward[lengths[of_final], source] * ends
         # By number of frames, the backward probabilities of those that end there.
         ending: dict[int, np.ndarray] = {}
         for length in np.unique(lengths).tolist():
@@ -104,10 +108,8 @@ class ForwardBackward:
             ending[length] = np.bincount(
                 self.source[finals][mine], ends[mine], minlength=len(self.of_state)
             )
-        wanted = np.flatnonzero(chosen[self.emitting][self.out.order])
-        arcs = self.emitting[self.out.order]
         columns, weight, target = column[arcs], self.weight[arcs], self.target[arcs]
-        source = self.source[arcs[wanted]]
+        source = np.searchsorted(kept, self.source[arcs[wanted]])
         sums, after, before = np.zeros((3, len(wanted)))
         value, emitted = np.empty((2, len(arcs)))
         backward, largest = np.zeros((2, len(self.of_state)))
@@ -150,9 +152,9 @@ class ForwardBackward:
         return table, column
 
     def _forward(
-        self, table: np.ndarray, column: np.ndarray, lengths: np.ndarray
+        self, table: np.ndarray, column: np.ndarray, lengths: np.ndarray, kept: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Forward probabilities (T + 1, states), and what they are in the end, (B,).
+        """Forward probabilities of the states to keep, (T + 1, kept), and in the end, (B,).
 
         Factors that keep them near 1 are multiplied into the table. The last result says of which
         acceptors nothing is lost.
@@ -162,11 +164,12 @@ class ForwardBackward:
         value, emitted = np.empty((2, len(arcs)))
         here = np.zeros(len(self.of_state))
         add_up = self.into.adder(value, here)
-        forward = np.zeros((len(table) + 1, len(self.of_state)))
-        forward[0, self.start] = 1.0
+        here[self.start] = 1.0
+        forward = np.empty((len(table) + 1, len(kept)))
+        here.take(kept, out=forward[0])
         known = np.ones(len(lengths), dtype=bool)
         for time, emissions in enumerate(table):
-            forward[time].take(source, out=value, mode="wrap")
+            here.take(source, out=value, mode="wrap")
             emissions.take(columns, out=emitted, mode="wrap")
             value *= emitted
             value *= weight
@@ -178,9 +181,10 @@ class ForwardBackward:
                 here *= factor[self.of_state]
                 emissions *= factor[self._owner]
                 here[here < SMALLEST] = 0.0
-            forward[time + 1] = here
+            here.take(kept, out=forward[time + 1])
         finals = self.final
-        ends = forward[lengths[self.of_arc[finals]], self.source[finals]] * self.weight[finals]
+        source = np.searchsorted(kept, self.source[finals])
+        ends = forward[lengths[self.of_arc[finals]], source] * self.weight[finals]
         total = np.bincount(self.of_arc[finals], ends, minlength=len(lengths))
         return forward, total, known
 

@@ -30,8 +30,8 @@ from .search import (
     stretches,
 )
 
-#: What sums are made of at once, in states x (frames + 1), of 8 bytes each.
-TOGETHER = 2_000_000
+#: What sums are made of at once, in states x (frames + 1); kept of it are a few bytes each.
+TOGETHER = 6_000_000
 
 
 @dataclass

@@ -101,9 +101,9 @@ SWEEPS = 5
 #: Longest recording that a flat start divides without regard to pauses, and whose first alignments
 #: may differ from that by all of its length.
 FLAT_FRAMES = 3000
-#: Frames that the aligner is trained on, at most: ten hours teach so small a model what it can
+#: Frames that the aligner is trained on, at most: five hours teach so small a model what it can
 #: learn, and training has all of its frames in memory.
-TRAIN_FRAMES = 3_600_000
+TRAIN_FRAMES = 1_800_000
 #: Fewest frames of a pause, for the flat start of long recordings.
 PAUSE = 20
 
@@ -193,7 +193,7 @@ class Aligner:
         padded, position = _with_margins(
             [dataset.features(cut) for cut in cuts], self.config.model.context
         )
-        self.model.scale.set(padded[position].pow(2).mean(0).sqrt())
+        self.model.scale.set(padded[position].pow_(2).mean(0).sqrt())
         begun = init is not None and self._begin_from(init)
         layout = self.compiler.layout
         silence = layout.num_states if layout.silence else None

@@ -91,7 +91,9 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
     init = None if setup.init is None else setup.init / "model.safetensors"
     if init is not None:
         fixed["init"] = file_digest(init)
-    trainer = Trainer(
+    # Boundaries of another run must not be taken for those of this one if it is killed.
+    remove_made(folder / "boundaries.safetensors")
+    training = Trainer(  # what it holds is of no use from here on, and large
         model,
         train_cuts,
         valid_cuts,
@@ -102,10 +104,7 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
         seed,
         fixed,
         init,
-    )
-    # Boundaries of another run must not be taken for those of this one if it is killed.
-    remove_made(folder / "boundaries.safetensors")
-    training = trainer.fit()
+    ).fit()
     if not distributed.is_main():
         return training
     path = folder / "model.safetensors"

@@ -8,6 +8,8 @@
 * the E-step's batches are dealt out, and what was found is merged by cut id in every process;
 * the first process alone writes files.
 
+What is no training is done in shards, one a process, which the first process joins.
+
 ``max_frames`` is the largest batch of one process, so that N processes take steps on up to N times
 as many frames, and fewer of them. Where no process group was made, every function does what is
 right for one process alone, and nothing is wrapped or exchanged.
@@ -17,7 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
@@ -29,6 +31,7 @@ from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from mlvae.device import select_device
+from mlvae.shard import Shard
 from mlvae.stage import log
 
 T = TypeVar("T")
@@ -212,6 +215,33 @@ def average(values: Mapping[str, float]) -> dict[str, float]:
         known = [own[name] for own in everyone if name in own]
         means[name] = sum(known) / len(known)
     return means
+
+
+def in_shards(
+    work: Callable[[Shard | None], int], shard: Shard | None = None, device: str = "cpu"
+) -> int:
+    """Do the work of a stage in a shard for each process that ``torchrun`` started, and join them.
+
+    Args:
+        work: does a shard of the stage, or joins all of them where it is given None, or does all
+            where there are none; returns the exit status.
+        shard: the one that was asked for, which is all that is done then.
+        device: ``auto``, ``cpu`` or ``cuda``; on a machine with several GPUs, each process has one.
+
+    Returns:
+        The exit status of joining, in every process; or of what was done alone.
+
+    Raises:
+        ValueError: as :func:`process_group`.
+    """
+    if shard is not None:
+        return work(shard)
+    with process_group(device):
+        if world_size() == 1:
+            return work(None)
+        work(Shard(world_size(), rank() + 1))  # whatever comes of it: joining says what is missing
+        barrier()
+        return gather(work(None) if is_main() else 0)[0]
 
 
 def shard(items: Sequence[T]) -> list[T]:

@@ -26,9 +26,9 @@ _KIND = UnitSpan._fields.index("kind")
 
 
 class PackedSpans(MutableMapping[str, Sequence[UnitSpan]]):
-    """Spans by cut id, in the order in which cuts came: 38 bytes a span, where lists take 240.
+    """Spans by cut id, in the order in which cuts came, at 38 bytes a span.
 
-    What is read is a list that was made for the reader.
+    In lists they take 130 and more. What is read is a list that was made for the reader.
 
     Args:
         spans: to begin with.

@@ -80,9 +80,9 @@ def test_a_whole_benchmark_with_a_model_that_answers_at_once(tmp_path, monkeypat
     work = tmp_path / "work"
     command = ["own", "--corpus-dir", str(recordings(tmp_path / "in")), "--work", str(work)]
     assert benchmark.main([*command, "--model", "m", "--rate", "0.2"]) == 0
-    (kind, model, heard, answers, *_), (last, read, table) = asked
+    (kind, model, folder, answers, *_), (last, read, table) = asked
     assert (kind, model, last, read) == ("localize", "m", "audit", answers)
-    assert Path(heard) == work / "recordings" and Path(table) == work / "audit.csv"
+    assert Path(folder) == work / "recordings" and Path(table) == work / "audit.csv"
     wrong = json.loads((work / "wrong.json").read_text())["wrong"]
     assert set(wrong.values()) == {"exchanged"} and len(wrong) == 2
     assert "of 10 utterances 2 are wrong" in capsys.readouterr().out

@@ -34,7 +34,7 @@ class PretendedGpu(TorchFunctionMode):
     """Within it tensors that are brought to ``PRETENDED`` are there.
 
     Attributes:
-        waits: how often each line of mlvae.fsa has waited for the GPU or copied from it. What k2
+        waits: how often each line of mlvae has waited for the GPU or copied from it. What k2
             does inside is not known.
         sent: the same for copies to it.
         wrong: lines that would fail, with the reason.
@@ -168,7 +168,7 @@ def _flat(value: object) -> Iterator[object]:
 def _place() -> str:
     """The innermost line of mlvae."""
     frame = sys._getframe(1)
-    while frame is not None and "/mlvae/fsa/" not in frame.f_code.co_filename:
+    while frame is not None and "/mlvae/" not in frame.f_code.co_filename:
         frame = frame.f_back
     if frame is None:
         return "elsewhere"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gc
 import gzip
 import json
 import os
@@ -11,19 +12,22 @@ import shlex
 import subprocess
 import sys
 import time
+import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
+import torch
 from lhotse import CutSet
 
-import mlvae
+import mlvae.portions
 from benchmarks import localize as benchmark
-from mlvae import cli, localization, model_folder
+from mlvae import cli, localization
 from mlvae.data.dataset import load_cuts
 from mlvae.data.manifests import write_manifest
-from mlvae.data.recordings import Utterance
+from mlvae.data.recordings import Utterance, find_recordings
 from mlvae.made import RECORD
 from mlvae.stage import stage_folder
 from tests.data.conftest import ROOT
@@ -299,7 +303,7 @@ def test_a_chunk_ends_rather_between_speakers_and_never_is_too_large():
 
 
 def test_a_killed_run_goes_on_and_gives_the_same(recordings, run, tmp_path, monkeypatch):
-    monkeypatch.setattr(model_folder, "PORTION_UTTERANCES", 2)
+    monkeypatch.setattr(mlvae.portions, "FEW", (2, 600.0))
     (recordings / "torn.wav").write_bytes(b"RIFF")
     (recordings / "torn.txt").write_text("one")
     everything = ("--format", "textgrid,ctm,json,csv,cuts")
@@ -339,7 +343,7 @@ def test_files_of_other_formats_are_of_this_run_or_gone(recordings, run, tmp_pat
 
 
 def test_parts_of_other_recordings_are_not_gone_on_from(recordings, cuts, run, monkeypatch):
-    monkeypatch.setattr(model_folder, "PORTION_UTTERANCES", 2)
+    monkeypatch.setattr(mlvae.portions, "FEW", (2, 600.0))
     work, done, at = localization._Work.__call__, [], 3
 
     def killed(self, chunk):
@@ -358,6 +362,22 @@ def test_parts_of_other_recordings_are_not_gone_on_from(recordings, cuts, run, m
     assert sum(map(len, done)) == 9  # nothing of the former text is kept
 
 
+def test_nothing_is_kept_of_recordings_that_are_done(recordings, models):
+    utterances = list(find_recordings(recordings).items())
+    work = localization._Work(models["ml-vae-sub"], localization.Options(("cuts",)), None)
+    sizes = []
+    tracemalloc.start()  # of all but tensors
+    for number in range(4):
+        work([replace(one, id=f"{one.id}-{number}") for one in utterances])
+        gc.collect()
+        tensors = [one for one in gc.get_objects() if issubclass(type(one), torch.Tensor)]
+        sizes.append((sum(one.numel() for one in tensors), tracemalloc.get_traced_memory()[0]))
+        del tensors
+    tracemalloc.stop()
+    assert sizes[-1][0] == sizes[1][0]
+    assert sizes[-1][1] - sizes[1][1] < 20_000
+
+
 def test_several_processes_give_the_same(recordings, run, tmp_path, monkeypatch):
     assert run(recordings, "one") == 0
     assert run(recordings, "two", "--num-jobs", "2") == 0
@@ -368,7 +388,7 @@ def test_several_processes_give_the_same(recordings, run, tmp_path, monkeypatch)
 def test_shards_joined_are_the_bytes_of_one_process(
     count, recordings, run, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(model_folder, "PORTION_UTTERANCES", 2)
+    monkeypatch.setattr(mlvae.portions, "FEW", (2, 600.0))
     (recordings / "torn.wav").write_bytes(b"RIFF")
     (recordings / "torn.txt").write_text("one")
     for name in ("alone", "lonely"):
@@ -389,8 +409,18 @@ def test_shards_joined_are_the_bytes_of_one_process(
     assert [sum(map(int, some)) for some in zip(*sums)] == list(map(int, counted))
     page = read_page(PAGE.read_text(encoding="utf-8"))
     check_folder(tmp_path / "out", Format(dict.fromkeys(page["Answers"].names)))
-    work = localization._Work.__call__
+    work, write = localization._Work.__call__, localization._Parts.write
     monkeypatch.setattr(localization._Work, "__call__", None)  # all is done
+
+    def killed(self, number, lines):
+        write(self, number, lines)
+        if number == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(localization._Parts, "write", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(recordings, "out", *everything)
+    monkeypatch.setattr(localization._Parts, "write", write)
     assert run(recordings, "out", *everything) == 1
     assert content(tmp_path / "out") == content(tmp_path / "whole")
     assert not {"parts", "shards"} & set(os.listdir(tmp_path / "out"))

@@ -23,7 +23,7 @@ from mlvae import cli
 from mlvae.data.dataset import load_cuts
 from mlvae.data.manifests import write_manifest
 from mlvae.made import file_digest
-from mlvae.model_folder import OtherVersions
+from mlvae.model import OtherVersions
 from tests.data.conftest import ROOT, sine
 from tests.systems.sounds import write_checkpoint
 
@@ -171,6 +171,30 @@ def test_what_cannot_be_used_is_skipped_by_name(models, finished):
         "mute": "0 supervisions where one is expected",
         "gone": "no audio",
     }
+
+
+@pytest.mark.parametrize("most", [3, 9], ids=["too many together", "two alone"])
+def test_what_fails_leaves_the_others_as_they_are(models, finished, monkeypatch, most):
+    cuts = list(plain(load_cuts(finished.exp / "ml-vae-sub" / "cuts_test.jsonl.gz")))[:7]
+    failing = {cuts[1].id, cuts[6].id} if most == 9 else set()
+    model = mlvae.load(models["ml-vae-sub"])
+    groups = [cuts[:3], cuts[3:5], cuts[5:]] if most == 3 else [cuts]  # halves of 7, and of 4
+    expected = [
+        answer
+        for group in groups
+        for answer in model.localize(cut for cut in group if cut.id not in failing).answers
+    ]
+    localize = type(model.system).localize
+
+    def breaks(system, some, **options):
+        if len(some) > most or failing & set(some.ids):
+            raise RuntimeError("too much")
+        return localize(system, some, **options)
+
+    monkeypatch.setattr(type(model.system), "localize", breaks)
+    found = model.localize(cuts)
+    assert found.answers == expected
+    assert found.skipped == dict.fromkeys(failing, "RuntimeError: too much")
 
 
 def test_the_folder_says_what_it_is(models, finished):

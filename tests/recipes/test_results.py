@@ -15,7 +15,7 @@ import pytest
 
 from mlvae.score import experiment
 from tests.score.conftest import corpus, make_reference  # noqa: F401
-from tests.score.experiments import HEARD, LIKE, make_experiment
+from tests.score.experiments import LIKE, PERCEIVED, make_experiment
 from tests.score.experiments import SYSTEMS as DECLARED
 from tests.score.graded import make_graded
 from tests.shell_project import ROOT
@@ -239,7 +239,7 @@ def first(corpus, tmp_path, monkeypatch):  # noqa: F811
     content = json.loads((data / "corpus.json").read_text())
     (data / "corpus.json").write_text(json.dumps(content | {"num_utterances": 1234}))
     first = tmp_path / "exp" / "audiomnist" / "fsdd" / "small"
-    make_experiment(first, cuts, [*HEARD, *LIKE])
+    make_experiment(first, cuts, [*PERCEIVED, *LIKE])
     training = {"num_params": 7_000_000, "training_seconds": 78.0}
     training |= {"iterations": 12, "best_iteration": 9}
     (first / "ml-vae-rl" / "training.json").write_text(json.dumps(training))

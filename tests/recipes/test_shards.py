@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import gzip
+import inspect
 import json
 import os
 import re
+import resource
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from mlvae.data.dataset import load_cuts
 from mlvae.data.features import written_files
+from mlvae.data.manifests import write_manifest
 from mlvae.lock import folder_lock
+from mlvae.made import Record, atomic_path
 from mlvae.stage import SKIPPED
 from mlvae.tiers import tier
+from tests.answering import make_cut
+from tests.data.conftest import ROOT, load_script
 from tests.recipes.conftest import ANSWERS, Recipe
 
 MANIFEST = "manifests/cuts_train.jsonl.gz"
@@ -36,13 +45,15 @@ def localized(finished, tmp_path) -> Recipe:
     return Recipe(finished.data, tmp_path / "exp", finished.config)
 
 
+def leave_parts(recipe: Recipe, path: Path) -> None:
+    """As a run without shards does that is killed."""
+    with atomic_path(path.with_name("cuts_test.0.jsonl.gz"), Record(recipe.exp)) as temporary:
+        temporary.write_bytes(b"")
+
+
 def test_answers_of_shards_are_those_of_one_process(finished, localized, capsys):
     answers = localized.exp / "ml-vae-sub" / "cuts_test.jsonl.gz"
-    with (
-        folder_lock(localized.exp / "shards", "nobody")
-        if False
-        else folder_lock(localized.exp, "6 score")
-    ):
+    with folder_lock(localized.exp, "6 score"):
         assert localized.stage(5, "--shard", "1/3") == 1
     assert "is in use (stage 6 score" in capsys.readouterr().err
     for shard in ("3/3", "1/3"):  # of two speakers the third has none
@@ -54,7 +65,16 @@ def test_answers_of_shards_are_those_of_one_process(finished, localized, capsys)
     assert not answers.exists()
     assert localized.stage(5, "--shard", "2/3") == 0
     said += capsys.readouterr().out
+    part = localized.exp / "shards" / "2-of-3" / "ml-vae-sub" / answers.name
+    content = part.read_bytes()
+    part.write_bytes(content[: len(content) // 2])
+    assert localized.stage(5) == 1
+    assert f"{part} is damaged" in capsys.readouterr().err
+    assert not answers.exists()
+    part.write_bytes(content)
+    leave_parts(localized, answers)
     assert localized.stage(5) == 0
+    assert sorted(answers.parent.glob("cuts_test.*")) == [answers]
     assert counts(capsys.readouterr().out) == counts(said)
     assert not (localized.exp / "shards").exists()
     for name in ANSWERS:
@@ -110,6 +130,44 @@ def test_features_of_shards_are_the_bytes_of_one_process(count, prepared, tones,
     assert "1-of-2: of other manifests or options: run it" in capsys.readouterr().err
 
 
+def test_processes_that_torchrun_starts_are_shards(prepared, finished, localized):
+    whole = {path: path.read_bytes() for path in written_files(prepared.data)}
+    for path in whole:
+        path.unlink()
+    options = ["--data-dir", prepared.data]
+    assert together(3, "local/fbank.py", *options).count(" in = ") == 4
+    assert {path: path.read_bytes() for path in whole} == whole
+    options = ["--data-dir", localized.data, "--exp-dir", localized.exp, "--device", "cpu"]
+    options += ["--config", localized.config, "--systems", "ml-vae"]
+    assert together(2, "local/localize.py", *options).count(" in = ") == 3
+    ours, theirs = (
+        list(load_cuts(recipe.exp / "ml-vae" / "cuts_test.jsonl.gz"))
+        for recipe in (localized, finished)
+    )
+    assert [cut.id for cut in ours] == [cut.id for cut in theirs]
+    for mine, their in zip(ours, theirs):
+        assert tier(mine, "mlvae_perceived") == [
+            item._replace(score=pytest.approx(item.score, abs=1e-6))
+            for item in tier(their, "mlvae_perceived")
+        ]
+
+
+def together(count: int, program: str, *options: object) -> str:
+    """What a stage says when ``torchrun`` starts it."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--rdzv_backend", "c10d"]
+    command += ["--rdzv_endpoint", "localhost:0", "--nproc_per_node", str(count), program]
+    result = subprocess.run(
+        [*command, *map(str, options)],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    return result.stdout
+
+
 def test_shards_of_another_training_are_not_joined(localized, capsys):
     localized.systems = "ml-vae"
     assert localized.stage(5, "--shard", "1/2") == 0
@@ -118,3 +176,18 @@ def test_shards_of_another_training_are_not_joined(localized, capsys):
     localized.config.write_text(f"{config}# another\n")
     assert localized.stage(5) == 1
     assert "fa: of other models, cuts or settings: run it again with" in capsys.readouterr().err
+
+
+def test_more_shards_are_joined_than_files_may_be_open(tmp_path):
+    join = inspect.unwrap(load_script("local/localize.py")).__globals__["join"]
+    answers = {f"cut{number}": tmp_path / f"{number % 40}.jsonl.gz" for number in range(82)}
+    for number in range(40):
+        cuts = [make_cut(f"cut{one}") for one in range(80) if one % 40 == number]
+        write_manifest(tmp_path / f"{number}.jsonl.gz", cuts)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 20, limits[1]))
+    try:
+        assert join(tmp_path / "joined.jsonl.gz", answers) == ["cut80", "cut81"]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert list(load_cuts(tmp_path / "joined.jsonl.gz").ids) == list(answers)[:80]

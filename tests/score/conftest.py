@@ -5,7 +5,7 @@ from lhotse import LilcomChunkyWriter, MonoCut, Recording, SupervisionSegment, S
 from lhotse.audio import AudioSource
 from lhotse.supervision import AlignmentItem
 
-from tests.score.experiments import HEARD, SAID, TEXTS, UNIT, make_experiment, with_features
+from tests.score.experiments import PERCEIVED, SAID, TEXTS, UNIT, make_experiment, with_features
 
 
 @pytest.fixture
@@ -75,5 +75,5 @@ def folders(corpus, tmp_path):
 def all_folders(corpus, tmp_path):
     """The folders of the corpus and of an experiment with every system."""
     data, cuts = corpus
-    make_experiment(tmp_path / "exp", cuts, list(HEARD))
+    make_experiment(tmp_path / "exp", cuts, list(PERCEIVED))
     return data, tmp_path / "exp"

@@ -19,13 +19,13 @@ SYSTEMS = list(load_config(SYSTEMS_FILE).systems.values())
 TEXTS = {"t0": "312", "t1": "35467", "t2": "90121", "t3": "4455"}
 SAID = {"t0": "312", "t1": "35467", "t2": "94121", "t3": "4415"}
 # What each system perceived, and how late it puts every start but the first, in seconds.
-HEARD = {
+PERCEIVED = {
     "fa": ({}, 0.1),
     "ml-vae": ({"t0": "312", "t1": "35*67", "t2": "9*121", "t3": "44*5"}, 0.1),
     "ml-vae-sub": ({"t0": "312", "t1": "35467", "t2": "94121", "t3": "4425"}, 0.0),
     "gop-sub": ({"t0": "312", "t1": "3546-", "t2": "94121", "t3": "4455"}, 0.0),
 }
-# All systems of the paper, and where the hypotheses of those that ``HEARD`` lacks are taken from.
+# All systems of the paper; where hypotheses of those that ``PERCEIVED`` lacks are taken from.
 LIKE = {
     "two-pass-fa": "ml-vae-sub",
     "w2v-ctc": "ml-vae-sub",
@@ -62,7 +62,7 @@ def probability(symbol, perceived):
 
 def tiers_of(name, system):
     text = TEXTS[name]
-    perceived, late = HEARD[LIKE.get(system, system)]
+    perceived, late = PERCEIVED[LIKE.get(system, system)]
     starts = [UNIT * i + (late if i else 0) for i in range(len(text))]
     spans = list(zip(starts, [*starts[1:], UNIT * len(text)]))
     tiers = {"fa": [AlignmentItem(s, b, e - b, 3.0) for s, (b, e) in zip(text, spans)]}

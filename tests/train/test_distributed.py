@@ -23,6 +23,8 @@ from tests.train.trainers import make_trainer
 from tests.train.two_processes import CONFIGS, SMALL, all_cuts
 
 ROOT = Path(__file__).resolve().parents[2]
+#: Two processes train on the CPU, also where other tests do not.
+SETTINGS = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "MLVAE_TEST_DEVICE": "cpu"}
 
 
 def start(folder: Path, task: str) -> subprocess.CompletedProcess:
@@ -31,7 +33,7 @@ def start(folder: Path, task: str) -> subprocess.CompletedProcess:
     return subprocess.run(
         [*launcher, "-m", "tests.train.two_processes", str(folder), task],
         cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        env={**os.environ, **SETTINGS},
         capture_output=True,
         text=True,
         timeout=240,

@@ -17,12 +17,13 @@ from torch import nn
 
 from mlvae.data.dataset import UnitDataset
 from mlvae.data.units import canonical_units
-from mlvae.fsa import MlFsaCompiler
+from mlvae.fsa import MlFsaCompiler, search
 from mlvae.nn import MlVae
 from mlvae.train import Decoding, EStep
 from mlvae.train import estep as estep_module
 from mlvae.train.estep import search_compiler
 from mlvae.train.stretches import Wanted
+from tests.fsa.pretended_gpu import PRETENDED, pretended_gpu
 from tests.train.tiny import DEVICE, TABLE, make_cut, tiny_model_config
 
 NUM_UNITS = len(TABLE)
@@ -271,3 +272,36 @@ def test_silence_takes_frames_and_is_no_unit():
         ("silence", 8, 12),
     ]
     assert result.flag_rate == 0
+
+
+@pytest.mark.parametrize("topology", ["ml", "substitution"])
+def test_a_batch_waits_a_few_times_for_a_gpu(topology, monkeypatch):
+    """From features to answers, networks included, whatever the number of cuts."""
+    monkeypatch.setattr(search, "parts", search.stretches)  # as on a GPU
+    torch.manual_seed(0)
+    model = MlVae(NUM_UNITS + 2, NUM_UNITS, False, tiny_model_config())
+    model.log_prior.fill_(-math.log(NUM_UNITS))
+    compiler = MlFsaCompiler(NUM_UNITS, topology=topology)
+    wanted = Wanted(log_posteriors=True)
+
+    def answers(count: int, device: torch.device) -> list:
+        cuts = CutSet.from_cuts(random_cuts(count))
+        estep = EStep(compiler, cuts, GivenFeatures(TABLE), max_frames=10_000)
+        assert len(estep.batches) == 1
+        return [
+            (name, answer.spans, answer.log_posteriors.tolist())
+            for name, answer in estep.answers(model, Decoding(), device, wanted)
+        ]
+
+    waits = []
+    for count in (4, 40):
+        expected = answers(count, torch.device("cpu"))
+        with pretended_gpu() as gpu:
+            for tensor in (*model.parameters(), *model.buffers()):
+                gpu.put(tensor)
+            found = answers(count, PRETENDED)
+        for tensor in (*model.parameters(), *model.buffers()):
+            gpu.put(tensor, False)
+        assert found == expected and gpu.wrong == []
+        waits.append(sum(gpu.waits.values()))
+    assert 3 < waits[0] == waits[1] < 12

@@ -7,6 +7,7 @@ equal, so that the fewest edits put them right; costs need no weights.
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Sequence
 
 from rapidfuzz.distance import Levenshtein
@@ -93,19 +94,12 @@ def _fill(owners: list[int | None], tier_words: Sequence[int | None]) -> None:
 
     Where neither does, the one before counts.
     """
-    after: list[int | None] = [None] * len(owners)
-    for i in range(len(owners) - 1, -1, -1):
-        last = i + 1 == len(owners)
-        after[i] = i if owners[i] is not None else (None if last else after[i + 1])
-    before: int | None = None
-    for i, owner in enumerate(owners):
-        if owner is not None:
-            before = i
-            continue
-        candidates = [j for j in (before, after[i]) if j is not None]
-        same = [j for j in candidates if tier_words[j] == tier_words[i] is not None]
-        if candidates:
-            owners[i] = owners[(same or candidates)[0]]
+    known = [i for i, owner in enumerate(owners) if owner is not None]
+    for i in set(range(len(owners))).difference(known) if known else ():
+        position = bisect(known, i)
+        neighbours = known[max(position - 1, 0) : position + 1]
+        same = [j for j in neighbours if tier_words[j] == tier_words[i] is not None]
+        owners[i] = owners[(same or neighbours)[0]]
 
 
 def _place_insertions(found: list[int | None], segments: Sequence[Segment]) -> None:
