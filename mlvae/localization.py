@@ -118,7 +118,7 @@ def localize(model: Path, found: Found, folder: Path, options: Options) -> int:
             done = _done(model, ready, parts, options)
         if "textgrid" in options.formats:
             done = _with_textgrids(done, folder / TEXTGRIDS, record)
-        parts.write(done, STAGE)
+        parts.fill(done, STAGE)
         status = _finish(parts, folder, options, record, report)
         remove_shards(shards.values())
         return status
@@ -143,7 +143,7 @@ def _localize_shard(model: Path, ready: Model, found: Found, folder: Path, optio
         report = StageReport(STAGE, home)
         _say(ready, found, stage)
         parts = _Parts(home / PARTS, record, _identity(model, found, options), found, shard)
-        parts.write(_done(model, ready, parts, options), stage)
+        parts.fill(_done(model, ready, parts, options), stage)
         for index, (name, reason, place) in enumerate(found.skipped):
             if shard.takes(index):
                 report.skip(name, reason, place=place)
@@ -320,15 +320,19 @@ class _Parts:
         left = {number for number, done in self._done.items() if not done}
         return (item for item in enumerate(chunks(self.found.items())) if item[0] in left)
 
-    def write(self, done: Iterable[_Chunk], description: str) -> None:
-        """Write parts as they are ready, each whole or not at all, and show how far it is."""
+    def fill(self, done: Iterable[_Chunk], description: str) -> None:
+        """Write parts as they are ready, and show how far it is."""
         with Progress(description, "utterance", self.num_utterances) as progress:
             progress.skip(self.num_done)
             for number, lines in done:
-                with atomic_path(_path(self.folder, number), self.record) as temporary:
-                    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-                    temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+                self.write(number, lines)
                 progress.update(len(lines))
+
+    def write(self, number: int, lines: Sequence[dict[str, Any]]) -> None:
+        """Write a part whole, or not at all."""
+        with atomic_path(_path(self.folder, number), self.record) as temporary:
+            text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+            temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
 
     def lines(self) -> Iterator[dict[str, Any]]:
         """The lines of all parts, in the order of the utterances."""
