@@ -43,24 +43,19 @@ from mlvae.train.settings import CalibrationConfig
 
 @dataclass
 class MlVaeSettings(Settings):
-    """Settings of a system of kind ``ml_vae``.
+    """Settings of a system of kind ``ml_vae``."""
 
-    Attributes:
-        model: sizes of the networks.
-        train: training, and the acceptor that is searched.
-        calibration: how the acoustic scale is chosen after training.
-        judged: whether P(mispronounced) and what is flagged are a judge's, see
-            :mod:`mlvae.systems.judge`; otherwise they are those of the acceptor, as in the paper.
-        judge: how it is fitted.
-        boundaries: whose boundaries units get: the best ``path``'s, or those of an ``aligner``, a
-            narrow model that aligns what was perceived once more.
-    """
-
-    model: MlVaeConfig = field(default_factory=MlVaeConfig)
+    model: MlVaeConfig = field(default_factory=MlVaeConfig)  # sizes of the networks
+    #: training, and the acceptor that is searched.
     train: TrainConfig = field(default_factory=TrainConfig)
+    #: How the acoustic scale is chosen after training.
     calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
+    #: Whether P(mispronounced) and what is flagged are a judge's, see :mod:`mlvae.systems.judge`;
+    #: otherwise they are those of the acceptor, as in the paper.
     judged: bool = False
-    judge: JudgeConfig = field(default_factory=JudgeConfig)
+    judge: JudgeConfig = field(default_factory=JudgeConfig)  # how it is fitted
+    #: Whose boundaries units get: the best ``path``'s, or those of an ``aligner``, a narrow model
+    #: that aligns what was perceived once more.
     boundaries: Literal["path", "aligner"] = "path"
 
 
