@@ -48,6 +48,9 @@ from mlvae.stage import Progress, StageReport, atomic_path, log, stage_folder
 STAGE = "localize"
 PARTS, RUN = "parts", "run.json"
 
+#: The number of a chunk, and a line of JSON for each of its utterances.
+_Chunk = tuple[int, list[dict[str, Any]]]
+
 
 @dataclass(frozen=True)
 class Options:
@@ -108,21 +111,14 @@ def localize(model: Path, found: Found, folder: Path, options: Options) -> int:
         for name, reason, place in found.skipped:
             report.skip(name, reason, place=place)
         shards = _shards(model, found, folder, options)
-        parts = _Parts(folder / PARTS, record, _identity(model, found, options))
-        parts.count(chunks(found.items()))
-        todo = parts.missing(chunks(found.items()))
+        parts = _Parts(folder / PARTS, record, _identity(model, found, options), found)
         if shards:
-            done = _of_shards(shards, [number for number, _ in todo], folder)
+            done = _of_shards(shards, [number for number, _ in parts.missing()], folder)
         else:
-            work = _Work(model, options, ready if options.num_jobs == 1 else None)
-            done = _done(work, todo, options.num_jobs)
-        with Progress(STAGE, "utterance", found.count) as progress:
-            progress.skip(parts.num_done)
-            for number, lines in done:
-                if "textgrid" in options.formats:
-                    _write_textgrids(lines, folder / TEXTGRIDS, record)
-                parts.write(number, lines)
-                progress.update(len(lines))
+            done = _done(model, ready, parts, options)
+        if "textgrid" in options.formats:
+            done = _with_textgrids(done, folder / TEXTGRIDS, record)
+        parts.fill(done, STAGE)
         status = _finish(parts, folder, options, record, report)
         remove_shards(shards.values())
         parts.remove()  # last: until then the same command ends what was begun
@@ -147,15 +143,8 @@ def _localize_shard(model: Path, ready: Model, found: Found, folder: Path, optio
     with stage_folder(stage, home, reads=[folder]) as record:
         report = StageReport(STAGE, home)
         _say(ready, found, stage)
-        parts = _Parts(home / PARTS, record, _identity(model, found, options), shard)
-        parts.count(chunks(found.items()))
-        todo = parts.missing(chunks(found.items()))
-        work = _Work(model, options, ready if options.num_jobs == 1 else None)
-        with Progress(stage, "utterance", parts.num_utterances) as progress:
-            progress.skip(parts.num_done)
-            for number, lines in _done(work, todo, options.num_jobs):
-                parts.write(number, lines)
-                progress.update(len(lines))
+        parts = _Parts(home / PARTS, record, _identity(model, found, options), found, shard)
+        parts.fill(_done(model, ready, parts, options), stage)
         for index, (name, reason, place) in enumerate(found.skipped):
             if shard.takes(index):
                 report.skip(name, reason, place=place)
@@ -183,9 +172,7 @@ def _shards(model: Path, found: Found, folder: Path, options: Options) -> dict[S
     return shards
 
 
-def _of_shards(
-    shards: dict[Shard, Path], numbers: Sequence[int], folder: Path
-) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+def _of_shards(shards: dict[Shard, Path], numbers: Sequence[int], folder: Path) -> Iterator[_Chunk]:
     """Lines of chunks that shards have done, with the numbers of the chunks.
 
     Raises:
@@ -300,13 +287,19 @@ class _Parts:
         folder: where they lie; those of another run are removed.
         record: of the folder above.
         identity: of the run.
+        found: the recordings.
         shard: whose chunks they are; None: all.
     """
 
     def __init__(
-        self, folder: Path, record: Record, identity: str, shard: Shard | None = None
+        self,
+        folder: Path,
+        record: Record,
+        identity: str,
+        found: Found,
+        shard: Shard | None = None,
     ) -> None:
-        self.folder, self.record, self.shard = folder, record, shard
+        self.folder, self.record, self.found = folder, record, found
         self.num_utterances = 0
         self.num_done = 0  # utterances in parts that were there before
         self._done: dict[int, bool] = {}
@@ -315,19 +308,25 @@ class _Parts:
             with atomic_path(folder / RUN, record) as temporary:
                 temporary.write_text(json.dumps({"identity": identity}) + "\n", encoding="utf-8")
 
-    def count(self, chunks: Iterable[list[Utterance]]) -> None:
-        """See which chunks there are, and which of them are done."""
-        for number, chunk in enumerate(chunks):
-            if self.shard is None or self.shard.takes(number):
-                done = self.record.is_ours(_path(self.folder, number))
+        for number, chunk in enumerate(chunks(found.items())):
+            if shard is None or shard.takes(number):
+                done = record.is_ours(_path(folder, number))
                 self._done[number] = done
                 self.num_utterances += len(chunk)
                 self.num_done += len(chunk) * done
 
-    def missing(self, chunks: Iterable[list[Utterance]]) -> Iterator[tuple[int, list[Utterance]]]:
+    def missing(self) -> Iterator[tuple[int, list[Utterance]]]:
         """The chunks that are not done, with their numbers."""
         left = {number for number, done in self._done.items() if not done}
-        return (item for item in enumerate(chunks) if item[0] in left)
+        return (item for item in enumerate(chunks(self.found.items())) if item[0] in left)
+
+    def fill(self, done: Iterable[_Chunk], description: str) -> None:
+        """Write parts as they are ready, and show how far it is."""
+        with Progress(description, "utterance", self.num_utterances) as progress:
+            progress.skip(self.num_done)
+            for number, lines in done:
+                self.write(number, lines)
+                progress.update(len(lines))
 
     def write(self, number: int, lines: Sequence[dict[str, Any]]) -> None:
         """Write a part whole, or not at all."""
@@ -354,16 +353,17 @@ class _Parts:
             self.folder.rmdir()
 
 
-def _write_textgrids(lines: Sequence[dict[str, Any]], folder: Path, record: Record) -> None:
-    """Write the TextGrids of a part; what cannot be written gets a reason."""
-    for line in lines:
-        if "cut" in line:
-            try:
-                content = json.loads(json.dumps(line["cut"]))  # a copy, as it is taken apart
-                answer = answer_of(deserialize_cut(content))
-                write_answer_textgrid(answer, folder, record)
-            except ValueError as error:
-                line["reason"] = f"no TextGrid: {error}"
+def _with_textgrids(done: Iterable[_Chunk], folder: Path, record: Record) -> Iterator[_Chunk]:
+    """Write the TextGrids of chunks; what cannot be written gets a reason."""
+    for number, lines in done:
+        for line in lines:
+            if "cut" in line:
+                try:
+                    content = json.loads(json.dumps(line["cut"]))  # a copy, as it is taken apart
+                    write_answer_textgrid(answer_of(deserialize_cut(content)), folder, record)
+                except ValueError as error:
+                    line["reason"] = f"no TextGrid: {error}"
+        yield number, lines
 
 
 # ---- The work
@@ -435,22 +435,23 @@ def _named(recording: Recording, utterance: Utterance) -> Recording:
     return replace(recording, sources=[AudioSource(kind, channels, name)])
 
 
-def _done(
-    work: _Work, todo: Iterator[tuple[int, list[Utterance]]], num_jobs: int
-) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """The lines of chunks as they are ready, with their numbers.
+def _done(folder: Path, model: Model, parts: _Parts, options: Options) -> Iterator[_Chunk]:
+    """What is missing of some parts as it is ready, by a model that is read from a folder.
 
     Raises:
         ValueError: a process was killed.
     """
+    num_jobs = options.num_jobs
     if num_jobs == 1:
-        for number, chunk in todo:
+        work = _Work(folder, options, model)
+        for number, chunk in parts.missing():
             yield number, work(chunk)
         return
     context = multiprocessing.get_context("spawn")  # k2 and threads do not go with fork
+    work = _Work(folder, options, None)
     with ProcessPoolExecutor(num_jobs, context, _begin, (work,)) as pool:
         try:
-            yield from _as_ready(pool, todo, num_jobs)
+            yield from _as_ready(pool, parts.missing(), num_jobs)
         except BrokenProcessPool:
             raise ValueError(
                 "a process of --num-jobs was killed, for its memory perhaps: the same command goes "
@@ -460,7 +461,7 @@ def _done(
 
 def _as_ready(
     pool: Executor, todo: Iterator[tuple[int, list[Utterance]]], num_jobs: int
-) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+) -> Iterator[_Chunk]:
     waiting: dict[Future, int] = {}
     while True:
         while len(waiting) < 2 * num_jobs and (task := next(todo, None)) is not None:

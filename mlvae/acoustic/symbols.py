@@ -95,8 +95,8 @@ def _lines(path: Path) -> list[tuple[int, str]]:
 class SymbolMap:
     """What the symbols of a model stand for."""
 
-    #: float32 (V, N), the share of each symbol's posterior that a unit gets; rows sum to one, or to
-    #: zero for a symbol of no unit.
+    #: float32 (V, N), the fraction of each symbol's posterior that a unit gets; rows sum to one, or
+    #: to zero for a symbol of no unit.
     matrix: torch.Tensor
     unused: tuple[str, ...]  # symbols of no unit, without the blank
     missing: tuple[str, ...]  # units of no symbol

@@ -18,16 +18,12 @@ from mlvae.nn.layers import FeatureScale, RecurrentConfig
 
 @dataclass
 class MlVaeConfig(Settings):
-    """Sizes of the three modules; the defaults are the paper's.
+    """Sizes of the three modules; the defaults are the paper's."""
 
-    Attributes:
-        boundary: boundary detector phi_b.
-        estimator: phoneme estimator phi_p.
-        generator: speech generator phi_h.
-    """
-
-    boundary: RecurrentConfig = field(default_factory=RecurrentConfig)
+    boundary: RecurrentConfig = field(default_factory=RecurrentConfig)  # boundary detector phi_b
+    #: Phoneme estimator phi_p.
     estimator: PhonemeEstimatorConfig = field(default_factory=PhonemeEstimatorConfig)
+    #: Speech generator phi_h.
     generator: SpeechGeneratorConfig = field(default_factory=SpeechGeneratorConfig)
 
 

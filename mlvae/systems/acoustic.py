@@ -40,7 +40,6 @@ from mlvae.bounds import Bounds, Count, Settings
 from mlvae.data.units import UnitTable, canonical_units
 from mlvae.made import file_digest
 from mlvae.nn import Posteriors, wav2vec
-from mlvae.plausibility import edge_warnings
 from mlvae.stage import log, progress
 from mlvae.systems.align import load_aligner
 from mlvae.systems.base import Setup
@@ -49,8 +48,9 @@ from mlvae.systems.judge import (
     JudgeConfig,
     SearchedModel,
     fit_judge,
-    judge_report,
+    keep_judge,
     load_judge,
+    scale_report,
 )
 from mlvae.systems.localize import TrainedMlVae
 from mlvae.train import Decoding, EStep
@@ -78,41 +78,36 @@ ANY_UNIT = 1e-2
 
 @dataclass
 class AcousticSettings(Settings):
-    """Settings of a system of kind ``acoustic``.
+    """Settings of a system of kind ``acoustic``."""
 
-    Attributes:
-        adapter: how the model is read; see :mod:`mlvae.acoustic.models`.
-        path: file or folder of the model; empty: as packing has left it in the system's folder.
-            Of no use to ``stored``.
-        tokens: file with the symbols of its outputs; empty: ``tokens.txt`` beside the model. A
-            folder of ``transformers`` has its own.
-        map: table of symbols and units, see :func:`mlvae.acoustic.symbols.read_map`; ``ipa``: the
-            one that comes along; empty: by name.
-        sampling_rate: of ``onnx``: of the audio that the model was trained on, in Hz.
-        array: of ``stored``: the custom field of the cuts that has the posteriors.
-        max_cuts: training cuts that are used, the first ones in the order of their ids, and as many
-            validation cuts.
-        decoding: how posteriors become scores, and what may be perceived.
-        calibration: how the acoustic scale is chosen.
-        judged: whether P(mispronounced) and what is flagged are a judge's.
-        judge: how it is fitted; its expected rate is also what the acceptor begins with.
-        boundaries: whose boundaries units get: the best ``path``'s, or those of the ``aligner`` of
-            stage 3, which aligns what was perceived.
-    """
-
+    #: How the model is read; see :mod:`mlvae.acoustic.models`.
     adapter: Literal["wav2vec2", "transformers", "onnx", "stored"] = "transformers"
+    #: File or folder of the model; empty: as packing has left it in the system's folder. Of no use
+    #: to ``stored``.
     path: str = ""
+    #: File with the symbols of its outputs; empty: ``tokens.txt`` beside the model. A folder of
+    #: ``transformers`` has its own.
     tokens: str = ""
+    #: Table of symbols and units, see :func:`mlvae.acoustic.symbols.read_map`; ``ipa``: the one
+    #: that comes along; empty: by name.
     map: str = ""
+    #: Of ``onnx``: of the audio that the model was trained on, in Hz.
     sampling_rate: SamplingRate = 16000
-    array: str = "posteriors"
+    array: str = "posteriors"  # of ``stored``: the custom field of the cuts that has the posteriors
+    #: Training cuts that are used, the first ones in the order of their ids, and as many validation
+    #: cuts.
     max_cuts: Count = 1000
+    #: How posteriors become scores, and what may be perceived.
     decoding: Decoding = field(default_factory=lambda: Decoding(acoustic_scale=0.3))
+    #: How the acoustic scale is chosen.
     calibration: CalibrationConfig = field(
         default_factory=lambda: CalibrationConfig(scales=[0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0])
     )
-    judged: bool = False
+    judged: bool = False  # whether P(mispronounced) and what is flagged are a judge's
+    #: How it is fitted; its expected rate is also what the acceptor begins with.
     judge: JudgeConfig = field(default_factory=JudgeConfig)
+    #: Whose boundaries units get: the best ``path``'s, or those of the ``aligner`` of stage 3,
+    #: which aligns what was perceived.
     boundaries: Literal["path", "aligner"] = "aligner"
 
 
@@ -260,19 +255,16 @@ def train_acoustic(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict
         setup.seed,
         passes,
     )
-    scales = settings.calibration.scales
     training: dict[str, Any] = {
         "num_params": source.num_params,
         "acoustic_scale": decoding.acoustic_scale,
         "scale_log_loss": losses,
-        "warnings": edge_warnings(
-            "acoustic scale", decoding.acoustic_scale, scales, f"systems.{name}.calibration.scales"
-        ),
+        "warnings": [],
+        **scale_report(decoding, losses, setup),
         "mispronunciation_rate": float(model.log_correctness[1].exp()),
         "symbols_of_no_unit": list(symbols.unused),
         "units_without_symbol": list(symbols.missing),
     }
-    log(f"{name}: acoustic scale {decoding.acoustic_scale} by log loss {losses}")
     metadata = {
         "config": {"adapter": settings.adapter},
         "decoding": asdict(decoding),
@@ -284,9 +276,7 @@ def train_acoustic(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict
     if settings.judged:
         system = SearchedModel(model, TOPOLOGY, decoding, dataset, device)
         judge = fit_judge(system, valid, load_aligner(setup, valid), settings.judge, setup.seed)
-        judge.save(folder / JUDGE)
-        training["judge"] = judge_report(judge, settings.judge)
-        log(f"{name}: {100 * judge.rates.mean:.1f} % of held-out units mispronounced, it seems")
+        training["judge"] = keep_judge(judge, setup)
     training["training_seconds"] = round(keeper.seconds, 1)
     keeper.remove()
     return training

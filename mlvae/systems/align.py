@@ -712,7 +712,7 @@ def _flat_start(
 ) -> torch.Tensor:
     """States of an utterance that is divided evenly, int64 (num_frames,).
 
-    With ``silence``, the column of silence, the utterance begins and ends with a share of it. With
+    With ``silence``, the column of silence, the utterance begins and ends with a part of it. With
     ``speech``, bool (num_frames,), the frames for which it is true are divided, and the others are
     silence, or belong to what was before them where there is no ``silence``.
     """

@@ -73,34 +73,29 @@ class TrainedSystem(Protocol):
 
 @dataclass(frozen=True)
 class SystemKind:
-    """How systems of a kind are trained and answer.
+    """How systems of a kind are trained and answer."""
 
-    Attributes:
-        settings: type of what the configuration may say of one.
-        train: trains one on training and held-out cuts, which have the tier ``fa``; returns what
-            ``training.json`` says, with the key ``unavailable`` and the reason where it cannot be
-            trained. None where stage 3 has done everything, or another system's model is used.
-        load: reads a trained one for some cuts, whose dimension counts; None where it is
-            unavailable. Raises ValueError where it is not trained, or otherwise; names the file.
-        together: whether the processes of a run all call ``train``; otherwise the first alone does.
-        required: sections that the configuration must say of one that is trained, as their
-            defaults are the paper's 24 M parameters, which nobody wants by mistake.
-        spans: the tier with the answer's spans.
-        perceived: the tier with what was perceived, or None where nothing is flagged.
-        files: settings that name files of the machine; in a model folder they are empty.
-        pack: copies what a system needs besides what training left into the system's folder of a
-            model folder; returns what ``model.json`` says of it. None: there is nothing.
-        of_models: kinds whose trained models it answers with, where it has none of its own; a
-            system of this kind must say whose (``model_of``).
-    """
-
-    settings: type[Settings]
+    settings: type[Settings]  # type of what the configuration may say of one
+    #: Trains one on training and held-out cuts, which have the tier ``fa``; returns what
+    #: ``training.json`` says, with the key ``unavailable`` and the reason where it cannot be
+    #: trained. None where stage 3 has done everything, or another system's model is used.
     train: Callable[[Setup, CutSet, CutSet], dict] | None = None
+    #: Reads a trained one for some cuts, whose dimension counts; None where it is unavailable.
+    #: Raises ValueError where it is not trained, or otherwise; names the file.
     load: Callable[[Setup, CutSet], TrainedSystem | None] | None = None
+    #: Whether the processes of a run all call ``train``; otherwise the first alone does.
     together: bool = False
+    #: Sections that the configuration must say of one that is trained, as their defaults are the
+    #: paper's 24 M parameters, which nobody wants by mistake.
     required: tuple[str, ...] = ()
-    spans: str = "mlvae"
+    spans: str = "mlvae"  # the tier with the answer's spans
+    #: The tier with what was perceived, or None where nothing is flagged.
     perceived: str | None = "mlvae_perceived"
+    #: Settings that name files of the machine; in a model folder they are empty.
     files: tuple[str, ...] = ()
+    #: Copies what a system needs besides what training left into the system's folder of a model
+    #: folder; returns what ``model.json`` says of it. None: there is nothing.
     pack: Callable[[Any, Path], dict[str, Any]] | None = None
+    #: Kinds whose trained models it answers with, where it has none of its own; a system of this
+    #: kind must say whose (``model_of``).
     of_models: tuple[str, ...] = ()

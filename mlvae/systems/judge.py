@@ -25,7 +25,10 @@ from mlvae.data.dataset import UnitDataset
 from mlvae.data.units import UnitTable, canonical_units
 from mlvae.made import atomic_path
 from mlvae.nn import MlVae
+from mlvae.plausibility import edge_warnings
+from mlvae.stage import log
 from mlvae.systems.align import Aligner
+from mlvae.systems.base import Setup
 from mlvae.tiers import units_of_words, with_units
 from mlvae.train.confusion import acoustic_confusions
 from mlvae.train.estep import EStep, search_compiler
@@ -297,14 +300,26 @@ def fit_judge(
     return Judge(evidence, rates, system.unit_models(aligner), table)
 
 
-def judge_report(judge: Judge, config: JudgeConfig) -> dict:
-    """What ``training.json`` says of a judge."""
+def keep_judge(judge: Judge, setup: Setup) -> dict:
+    """Write a judge to the folder of its system; what ``training.json`` says of it."""
+    judge.save(setup.folder / JUDGE)
+    rates, evidence = judge.rates, asdict(judge.evidence)
+    log(f"{setup.name}: {100 * rates.mean:.1f} % of held-out units mispronounced, it seems")
     return {
-        "expected_rate": config.rates.expected,
-        "rate": judge.rates.mean,
-        "evidence": {
-            key: value for key, value in asdict(judge.evidence).items() if key != "centres"
-        },
-        "within_word": judge.rates.within_word,
-        "across_words": judge.rates.across_words,
+        "expected_rate": setup.settings.judge.rates.expected,
+        "rate": rates.mean,
+        "evidence": {key: value for key, value in evidence.items() if key != "centres"},
+        "within_word": rates.within_word,
+        "across_words": rates.across_words,
     }
+
+
+def scale_report(decoding: Decoding, losses: dict[str, float], setup: Setup) -> dict:
+    """What ``training.json`` says of an acoustic scale that was chosen by these losses."""
+    scale = decoding.acoustic_scale
+    if not losses:
+        return {"acoustic_scale": scale}
+    log(f"{setup.name}: acoustic scale {scale} by log loss {losses}")
+    scales, option = setup.settings.calibration.scales, f"systems.{setup.name}.calibration.scales"
+    warnings = edge_warnings("acoustic scale", scale, scales, option)
+    return {"scale_log_loss": losses, "warnings": warnings, "acoustic_scale": scale}

@@ -191,10 +191,10 @@ def _wrong(cut: Cut, answer: Answer, table: UnitTable) -> tuple[torch.Tensor, to
     """
     units = answer.posteriors
     wrong, deleted = units.mispronounced + units.deleted, units.deleted
-    places = positions_of_slots(cut, table)
-    if places is not None:
+    positions = positions_of_slots(cut, table)
+    if positions is not None:
         size = len(canonical_units(cut))
-        wrong, deleted = (by_position(p, places, size) for p in (wrong, deleted))
+        wrong, deleted = (by_position(p, positions, size) for p in (wrong, deleted))
     # A sum over many paths may exceed 1 in the last digits.
     return wrong.clamp(max=1.0), deleted.clamp(max=1.0) if answer.can_skip else None
 
@@ -208,13 +208,13 @@ def _answer(
 ) -> _CutAnswer:
     """What a search says of a cut."""
     spans, sounds = answer.spans, None
-    places = positions_of_slots(cut, table)
-    if places is not None:
+    positions = positions_of_slots(cut, table)
+    if positions is not None:
         units_of_cut = table.ids(canonical_units(cut), cut.id)
-        if variant_differs(spans, places, units_of_cut):
+        if variant_differs(spans, positions, units_of_cut):
             cut = _with_variant(cut, spans, table)
-            sounds = _units_of_sounds(spans, places)
-        spans = canonical_spans(spans, places, units_of_cut)
+            sounds = _units_of_sounds(spans, positions)
+        spans = canonical_spans(spans, positions, units_of_cut)
     cut = _with_units(cut, spans, wrong, deleted, table)
     tiers = {t: tier(cut, t) for t in (*UNIT_TIERS, VARIANT) if has_tier(cut, t)}
     return tiers, (wrong if answer.words is None else answer.words).tolist(), sounds
@@ -223,8 +223,8 @@ def _answer(
 def _decisions(cut: Cut, verdict: Verdict, table: UnitTable) -> list[bool | None]:
     """What a judge decides of each slot; a sound of no canonical unit is free."""
     of_units = (verdict.mispronounced > 0.5).tolist()
-    places = positions_of_slots(cut, table) or range(len(of_units))
-    return [None if place < 0 else of_units[place] for place in places]
+    positions = positions_of_slots(cut, table) or range(len(of_units))
+    return [None if position < 0 else of_units[position] for position in positions]
 
 
 def _with_verdict(answer: _CutAnswer, verdict: Verdict) -> _CutAnswer:
@@ -259,14 +259,16 @@ def _with_variant(cut: Cut, spans: Sequence[UnitSpan], table: UnitTable) -> Cut:
     return with_tiers(cut, {VARIANT: items_of_spans(cut, sounds, symbols, [None] * len(sounds))})
 
 
-def _units_of_sounds(spans: Sequence[UnitSpan], places: Sequence[int]) -> list[int | None]:
+def _units_of_sounds(spans: Sequence[UnitSpan], positions: Sequence[int]) -> list[int | None]:
     """The canonical unit of each sound of a path and of each unit that it leaves out, in order.
 
     A sound of no canonical unit has None; what is left out and is none is no sound at all.
     """
-    units = [(span, places[span.slot]) for span in spans if span.kind == "unit"]
+    units = [(span, positions[span.slot]) for span in spans if span.kind == "unit"]
     return [
-        None if place < 0 else place for span, place in units if place >= 0 or not is_deleted(span)
+        None if position < 0 else position
+        for span, position in units
+        if position >= 0 or not is_deleted(span)
     ]
 
 
@@ -415,13 +417,13 @@ def _with_sounds(cut: Cut, sounds: Sequence[_Sound]) -> Cut:
 def _moved(cut: Cut, sounds: Sequence[_Sound], times: Sequence[AlignmentItem]) -> Cut:
     """A cut whose units have the times of their sounds; one without has no length."""
     of_unit = {sound.unit: time for sound, time in zip(sounds, times)}
-    places: list[tuple[float, float]] = []
+    new_times: list[tuple[float, float]] = []
     last = times[0].start
     for number in range(len(tier(cut, "mlvae"))):
         time = of_unit.get(number)
-        places.append((last, 0.0) if time is None else (time.start, time.duration))
+        new_times.append((last, 0.0) if time is None else (time.start, time.duration))
         last = last if time is None else time.end
-    moved = {name: _at(tier(cut, name), places) for name in UNIT_TIERS if has_tier(cut, name)}
+    moved = {name: _at(tier(cut, name), new_times) for name in UNIT_TIERS if has_tier(cut, name)}
     if has_tier(cut, VARIANT):
         spoken = [time for sound, time in zip(sounds, times) if not sound.deleted]
         moved[VARIANT] = _at(tier(cut, VARIANT), [(time.start, time.duration) for time in spoken])
@@ -429,7 +431,7 @@ def _moved(cut: Cut, sounds: Sequence[_Sound], times: Sequence[AlignmentItem]) -
 
 
 def _at(
-    items: Sequence[AlignmentItem], places: Sequence[tuple[float, float]]
+    items: Sequence[AlignmentItem], times: Sequence[tuple[float, float]]
 ) -> list[AlignmentItem]:
     """Items with other starts and durations."""
-    return [AlignmentItem(item.symbol, *place, item.score) for item, place in zip(items, places)]
+    return [AlignmentItem(item.symbol, *time, item.score) for item, time in zip(items, times)]

@@ -9,10 +9,10 @@ from typing import Literal
 from lhotse import CutSet
 
 from mlvae.bounds import Settings
+from mlvae.data.units import canonical_units
 from mlvae.device import num_parameters, seed_everything
 from mlvae.made import file_digest, remove_made
 from mlvae.nn import MlVae, MlVaeConfig
-from mlvae.plausibility import edge_warnings
 from mlvae.stage import log
 from mlvae.systems.align import drawn, load_aligner, new_aligner
 from mlvae.systems.base import Setup
@@ -21,8 +21,9 @@ from mlvae.systems.judge import (
     JudgeConfig,
     SearchedModel,
     fit_judge,
-    judge_report,
+    keep_judge,
     load_judge,
+    scale_report,
 )
 from mlvae.systems.localize import TrainedMlVae
 from mlvae.tiers import with_units
@@ -42,24 +43,19 @@ from mlvae.train.settings import CalibrationConfig
 
 @dataclass
 class MlVaeSettings(Settings):
-    """Settings of a system of kind ``ml_vae``.
+    """Settings of a system of kind ``ml_vae``."""
 
-    Attributes:
-        model: sizes of the networks.
-        train: training, and the acceptor that is searched.
-        calibration: how the acoustic scale is chosen after training.
-        judged: whether P(mispronounced) and what is flagged are a judge's, see
-            :mod:`mlvae.systems.judge`; otherwise they are those of the acceptor, as in the paper.
-        judge: how it is fitted.
-        boundaries: whose boundaries units get: the best ``path``'s, or those of an ``aligner``, a
-            narrow model that aligns what was perceived once more.
-    """
-
-    model: MlVaeConfig = field(default_factory=MlVaeConfig)
+    model: MlVaeConfig = field(default_factory=MlVaeConfig)  # sizes of the networks
+    #: training, and the acceptor that is searched.
     train: TrainConfig = field(default_factory=TrainConfig)
+    #: How the acoustic scale is chosen after training.
     calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
+    #: Whether P(mispronounced) and what is flagged are a judge's, see :mod:`mlvae.systems.judge`;
+    #: otherwise they are those of the acceptor, as in the paper.
     judged: bool = False
-    judge: JudgeConfig = field(default_factory=JudgeConfig)
+    judge: JudgeConfig = field(default_factory=JudgeConfig)  # how it is fitted
+    #: Whose boundaries units get: the best ``path``'s, or those of an ``aligner``, a narrow model
+    #: that aligns what was perceived once more.
     boundaries: Literal["path", "aligner"] = "path"
 
 
@@ -130,14 +126,7 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
         decoding, losses = Decoding(**kept), {}  # what a few recordings say is less
     metadata["decoding"] = asdict(decoding)
     save_model(path, model, metadata)
-    if losses:
-        log(f"{name}: acoustic scale {decoding.acoustic_scale} by log loss {losses}")
-        training["scale_log_loss"] = losses
-        scales = settings.calibration.scales
-        training["warnings"] = edge_warnings(
-            "acoustic scale", decoding.acoustic_scale, scales, f"systems.{name}.calibration.scales"
-        )
-    training["acoustic_scale"] = decoding.acoustic_scale
+    training.update(scale_report(decoding, losses, setup))
     system = SearchedModel(model.to(device), settings.train.topology, decoding, dataset, device)
     if settings.boundaries == "aligner":
         checkpoint = folder / "boundaries-checkpoint.safetensors"
@@ -152,9 +141,7 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
             judge = load_judge(setup.init / JUDGE, system.unit_models(aligner), setup.table)
         else:
             judge = fit_judge(system, valid_cuts, aligner, settings.judge, seed)
-        judge.save(folder / JUDGE)
-        training["judge"] = judge_report(judge, settings.judge)
-        log(f"{name}: {100 * judge.rates.mean:.1f} % of held-out units mispronounced, it seems")
+        training["judge"] = keep_judge(judge, setup)
     keeper.remove()
     return training
 
@@ -200,9 +187,7 @@ def train_boundary_aligner(
             perceived.append(with_units(cut, dataset.table.units(units), words))
     states = config.align.model.states_per_unit
     long_enough = CutSet.from_cuts(
-        cut
-        for cut in perceived
-        if states * len(cut.supervisions[0].custom["units"]) <= cut.num_frames
+        cut for cut in perceived if states * len(canonical_units(cut)) <= cut.num_frames
     )
     if not len(long_enough):
         raise ValueError(

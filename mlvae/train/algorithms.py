@@ -192,7 +192,7 @@ class Algorithm(ABC):
         self.modules: dict[str, nn.Module] = {"model": model}
         self.scaler = gradient_scaler(config.precision, device)
         self.learners = {
-            name: self.new_learner(self.taught(name))
+            name: Learner(self.taught(name), config, self.scaler)
             for name in ("estimator", "boundary", "generator")
             if getattr(model, name) is not None
         }
@@ -223,10 +223,6 @@ class Algorithm(ABC):
     def taught(self, name: str) -> nn.Module:
         """The module of the model that a learner trains and calls."""
         return getattr(self.model, name)
-
-    def new_learner(self, module: nn.Module) -> Learner:
-        """A learner of a module, in the precision of training."""
-        return Learner(module, self.config, self.scaler)
 
     def set_prior(self, targets: dict) -> None:
         """Set the model's p(c) to that of the spans that the estimator is trained towards."""

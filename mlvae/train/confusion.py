@@ -18,13 +18,14 @@ from mlvae.fsa import UnitSpan
 from mlvae.nn import MlVae
 from mlvae.train.targets import spans_within
 
+#: Units that the prior of the rate is worth.
+PRIOR_UNITS = 20.0
+
 
 def estimate_confusions(
     spans: Mapping[str, Iterable[UnitSpan]],
     num_units: int,
-    units_of_prior: float = 20.0,
     prior_rate: float = 0.15,
-    pseudo_count: float = 1.0,
     log_prior: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Estimate p(pi) and p(perceived | canonical, mispronounced) from best paths.
@@ -37,21 +38,19 @@ def estimate_confusions(
     Args:
         spans: best paths by cut; spans whose ``perceived`` is not known count for the rate alone.
         num_units: N.
-        units_of_prior: how many units the prior of the rate is worth.
-        prior_rate: its mean.
-        pseudo_count: added to each pair of different units, on average.
-        log_prior: float (N, N), rows of log-probabilities in proportion to which pseudo-counts are
-            divided among a unit's competitors; None: evenly.
+        prior_rate: mean of the prior of the rate.
+        log_prior: float (N, N), rows of log-probabilities in proportion to which pseudo-counts, one
+            a competitor on average, are divided among a unit's competitors; None: evenly.
 
     Returns:
         log p(pi = 0) and log p(pi = 1), float32 (2,); and log p(perceived | canonical,
         mispronounced), float32 (N, N), -inf on the diagonal, rows summing to one.
     """
-    counts = torch.full((num_units, num_units), pseudo_count, dtype=torch.float64)
+    counts = torch.ones((num_units, num_units), dtype=torch.float64)
     if log_prior is not None:
         counts *= (num_units - 1) * log_prior.detach().cpu().double().exp()
     counts.fill_diagonal_(0.0)
-    total, wrong = units_of_prior, units_of_prior * prior_rate
+    total, wrong = PRIOR_UNITS, PRIOR_UNITS * prior_rate
     for utterance in spans.values():
         for span in utterance:
             if span.kind != "unit" or span.is_deletion:

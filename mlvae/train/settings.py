@@ -60,71 +60,58 @@ class JointConfig(Settings):
 
 @dataclass
 class TrainConfig(Settings):
-    """How ML-VAE is trained; the defaults are those of the paper-size configuration.
+    """How ML-VAE is trained; the defaults are those of the paper-size configuration."""
 
-    Attributes:
-        algorithm: what an outer iteration does: ``alternating`` (the paper's Algorithm 1),
-            ``reinforce`` (the same, where q(pi) also learns from a reward: ML-VAE-RL), or ``joint``
-            (all modules at every step, without an E-step: the paper's second ablation).
-        iterations: outer iterations.
-        estimator_epochs: passes of the phoneme estimator an iteration; the paper has one. Where
-            there is little data, it has the most to learn and takes the least time.
-        max_frames: largest batch, in frames with padding.
-        learning_rate: of Adam, one optimizer a module.
-        final_learning_rate: reached in the last iteration by equal factors; 0 keeps it constant.
-        gradient_clip: largest gradient norm a module; 0 for no limit.
-        boundary_kl_weight: lambda_b.
-        boundary_prior_strength: alpha + beta of the boundary prior, whose mean is units per frame.
-        generator: whether there is a speech generator, whose q(pi) says how likely a frame's unit
-            is mispronounced; without it all units have one rate, which is stored with the model.
-        generator_kl_weight: lambda_r.
-        correctness_weight: lambda_l.
-        boundary_target: which boundaries teach the boundary detector: ``aligned`` (B-bar of the
-            forced alignment, the paper) or ``found`` (B-hat of the E-step, its first ablation).
-        corruption_rate: fraction of validation units corrupted to choose the epoch.
-        selection: what chooses the iteration that is kept: ``corrupted_f1``, how well corrupted
-            units are found, or ``path_score``, the best paths' mean score per frame on the
-            validation part as it is. Units are corrupted evenly: that tells nothing of an error
-            which many make of the same unit, such as pseudo-labelling is to find.
-        decoding: how posteriors become scores, in training and afterwards.
-        topology: of the E-step: ``ml`` (the paper), ``substitution``, or ``separate`` (boundaries
-            by the single-path acceptor, then correctness a segment: the paper's third ablation).
-        states_per_unit: states that the estimator tells apart in a unit.
-        pseudo_labels_after: after this many iterations the estimator's targets are what the E-step
-            perceived instead of the canonical units, and the rate of mispronunciations and the
-            confusion table are re-estimated from it; 0 for never (the paper).
-        estimate_after: after this many iterations the rate and the table are re-estimated in every
-            iteration, also before pseudo-labelling; 0 for when pseudo-labelling.
-        reinforce: of algorithm ``reinforce``.
-        joint: of algorithm ``joint``.
-        label_smoothing: fraction of a target's probability that is spread over all outputs.
-        precision: of the module that learns: ``float32``, or on a GPU also ``float16`` or
-            ``bfloat16`` by automatic mixed precision. The E-step is in float32 always.
-    """
-
+    #: What an outer iteration does: ``alternating`` (the paper's Algorithm 1), ``reinforce`` (the
+    #: same, where q(pi) also learns from a reward: ML-VAE-RL), or ``joint`` (all modules at every
+    #: step, without an E-step: the paper's second ablation).
     algorithm: Literal["alternating", "reinforce", "joint"] = "alternating"
-    iterations: Count = 50
+    iterations: Count = 50  # outer iterations
+    #: Passes of the phoneme estimator an iteration; the paper has one. Where there is little data,
+    #: it has the most to learn and takes the least time.
     estimator_epochs: Count = 1
-    max_frames: Count = 2000
-    learning_rate: LearningRate = 1e-3
+    max_frames: Count = 2000  # largest batch, in frames with padding
+    learning_rate: LearningRate = 1e-3  # of Adam, one optimizer a module
+    #: Reached in the last iteration by equal factors; 0 keeps it constant.
     final_learning_rate: Part = 0.0
-    gradient_clip: Weight = 5.0
-    boundary_kl_weight: Weight = 0.01
+    gradient_clip: Weight = 5.0  # largest gradient norm a module; 0 for no limit
+    boundary_kl_weight: Weight = 0.01  # lambda_b
+    #: Alpha + beta of the boundary prior, whose mean is units per frame.
     boundary_prior_strength: Positive = 10.0
+    #: Whether there is a speech generator, whose q(pi) says how likely a frame's unit is
+    #: mispronounced; without it all units have one rate, which is stored with the model.
     generator: bool = True
-    generator_kl_weight: Weight = 1.0
-    correctness_weight: Weight = 0.001
+    generator_kl_weight: Weight = 1.0  # lambda_r
+    correctness_weight: Weight = 0.001  # lambda_l
+    #: Which boundaries teach the boundary detector: ``aligned`` (B-bar of the forced alignment, the
+    #: paper) or ``found`` (B-hat of the E-step, its first ablation).
     boundary_target: Literal["aligned", "found"] = "aligned"
-    corruption_rate: Rate = 0.2
+    corruption_rate: Rate = 0.2  # fraction of validation units corrupted to choose the epoch
+    #: What chooses the iteration that is kept: ``corrupted_f1``, how well corrupted units are
+    #: found, or ``path_score``, the best paths' mean score per frame on the validation part as it
+    #: is. Units are corrupted evenly: that tells nothing of an error which many make of the same
+    #: unit, such as pseudo-labelling is to find.
     selection: Literal["corrupted_f1", "path_score"] = "corrupted_f1"
+    #: How posteriors become scores, in training and afterwards.
     decoding: Decoding = field(default_factory=Decoding)
+    #: Of the E-step: ``ml`` (the paper), ``substitution``, or ``separate`` (boundaries by the
+    #: single-path acceptor, then correctness a segment: the paper's third ablation).
     topology: TopologyName = "ml"
-    states_per_unit: Depth = 1
+    states_per_unit: Depth = 1  # states that the estimator tells apart in a unit
+    #: After this many iterations the estimator's targets are what the E-step perceived instead of
+    #: the canonical units, and the rate of mispronunciations and the confusion table are
+    #: re-estimated from it; 0 for never (the paper).
     pseudo_labels_after: CountOrNone = 0
+    #: After this many iterations the rate and the table are re-estimated in every iteration, also
+    #: before pseudo-labelling; 0 for when pseudo-labelling.
     estimate_after: CountOrNone = 0
+    #: Of algorithm ``reinforce``.
     reinforce: ReinforceConfig = field(default_factory=ReinforceConfig)
-    joint: JointConfig = field(default_factory=JointConfig)
+    joint: JointConfig = field(default_factory=JointConfig)  # of algorithm ``joint``
+    #: Fraction of a target's probability that is spread over all outputs.
     label_smoothing: Fraction = 0.0
+    #: Of the module that learns: ``float32``, or on a GPU also ``float16`` or ``bfloat16`` by
+    #: automatic mixed precision. The E-step is in float32 always.
     precision: Literal["float32", "float16", "bfloat16"] = "float32"
 
     def __post_init__(self) -> None:

@@ -132,13 +132,13 @@ def num_slots(word: Sequence[Sequence[int]]) -> int:
     return sum(len(units) for units in word)
 
 
-def word_times(cut: Cut, table: UnitTable, name: str = "fa") -> list[WordTime]:
-    """Where the words of a cut lie by a tier with an item a canonical unit.
+def word_times(cut: Cut, table: UnitTable) -> list[WordTime]:
+    """Where the words of a cut lie by its tier ``fa``.
 
     Raises:
         ValueError: as :func:`mlvae.train.targets.spans_of_tier`.
     """
-    spans = spans_of_tier(cut, name, table.ids(canonical_units(cut), cut.id))
+    spans = spans_of_tier(cut, "fa", table.ids(canonical_units(cut), cut.id))
     return times_of_spans(spans, units_of_words(cut) or range(len(spans)))
 
 
@@ -422,12 +422,12 @@ def locate(
     units = [min(map(len, word)) for word in words]
     units_before = [0, *accumulate(units)]
     times: list[WordTime] = []
-    frame, window, share = 0, WINDOW, 4.0
+    frame, window, factor = 0, WINDOW, 4.0
     while len(times) < len(words):
         first, end = len(times), min(frame + window, num_frames)
         rate = (units_before[-1] - units_before[first]) / max(num_frames - frame, 1)
         rate = min(max(rate, 1e-3), 0.5)
-        enough = units_before[first] + share * rate * (end - frame) + 20
+        enough = units_before[first] + factor * rate * (end - frame) + 20
         last = first + 1
         while last < len(words) and (end == num_frames or units_before[last] < enough):
             last += 1
@@ -442,7 +442,7 @@ def locate(
         if end == num_frames:
             return times + [time for _, time in found]
         if len(found) == last - first < len(words) - first:
-            share *= 2  # more was said than there were words
+            factor *= 2  # more was said than there were words
             continue
         sure = frame + 5 * (end - frame) // 6
         believed = [time for _, time in found if time.end <= sure]
@@ -458,7 +458,7 @@ def locate(
         # Within a pause, the next window may begin anywhere: it has less of it to read again.
         following = [time.start for _, time in found[len(believed) :]]
         frame = max(believed[-1].end, min([sure, *following]))
-        window, share = WINDOW, 4.0
+        window, factor = WINDOW, 4.0
     return times
 
 

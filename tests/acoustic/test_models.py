@@ -26,6 +26,7 @@ from mlvae.acoustic.models import (
     read_model,
 )
 from tests.onnx_export import export_onnx
+from tests.recipes.somebodys_model import tiny_config, write_transformers
 from tests.systems.sounds import tiny_model, tone_cut
 from tests.train.tiny import CPU
 
@@ -98,7 +99,11 @@ def folders(tmp_path_factory) -> Path:
     """Folders as ``save_pretrained`` makes them: samples, and features, as inputs."""
     folder = tmp_path_factory.mktemp("transformers")
     torch.manual_seed(0)
-    small = dict(
+    model = transformers.Wav2Vec2ForCTC(tiny_config(5))
+    write_transformers(folder / "samples", model, SYMBOLS, rate=16000)
+    config = transformers.Wav2Vec2BertConfig(
+        feature_projection_input_dim=160,
+        add_adapter=False,
         vocab_size=5,
         pad_token_id=0,
         hidden_size=16,
@@ -106,28 +111,17 @@ def folders(tmp_path_factory) -> Path:
         num_attention_heads=2,
         intermediate_size=24,
     )
-    config = transformers.Wav2Vec2Config(
-        conv_dim=(8,) * 7, num_conv_pos_embeddings=4, num_conv_pos_embedding_groups=2, **small
-    )
-    transformers.Wav2Vec2ForCTC(config).save_pretrained(folder / "samples")
-    extractor = transformers.Wav2Vec2FeatureExtractor(do_normalize=True)
-    extractor.save_pretrained(folder / "samples")
-    config = transformers.Wav2Vec2BertConfig(
-        feature_projection_input_dim=160, add_adapter=False, **small
-    )
     transformers.Wav2Vec2BertForCTC(config).save_pretrained(folder / "features")
     transformers.SeamlessM4TFeatureExtractor().save_pretrained(folder / "features")
-    for name in ("samples", "features"):
-        vocabulary = {symbol: number for number, symbol in enumerate(SYMBOLS)}
-        (folder / name / "vocab.json").write_text(json.dumps(vocabulary))
+    shutil.copy(folder / "samples" / "vocab.json", folder / "features")
     return folder
 
 
-@pytest.mark.parametrize("kind", ["samples", "features"])
-def test_transformers(folders, kind):
+@pytest.mark.parametrize("kind, shift", [("samples", 0.01), ("features", 0.02)])
+def test_transformers(folders, kind, shift):
     model = read_model("transformers", folders / kind, (), CPU)
     assert model.symbols == (*SYMBOLS, "<4>") and model.blank == 0
-    assert model.frame_shift == 0.02 and model.sampling_rate == 16000 and model.num_params > 0
+    assert model.frame_shift == shift and model.sampling_rate == 16000 and model.num_params > 0
     network = transformers.AutoModelForCTC.from_pretrained(folders / kind).eval()
     extractor = transformers.AutoFeatureExtractor.from_pretrained(folders / kind)
     inputs = extractor(SAMPLES.numpy(), sampling_rate=16000, return_tensors="pt")

@@ -22,19 +22,12 @@ FRAME = 160
 STRIDES, KERNELS = (20, 2, 2, 2), (80, 4, 4, 4)
 
 
-def train(recordings: Path, steps: int = 240, seed: int = 0):
-    """A ``Wav2Vec2ForCTC`` of 40,000 parameters on strings of the training recordings."""
-    from transformers import Wav2Vec2Config, Wav2Vec2ForCTC
+def tiny_config(num_symbols: int):
+    """Of wav2vec 2.0, without anything that is random in training."""
+    from transformers import Wav2Vec2Config
 
-    torch.manual_seed(seed)
-    rng = np.random.default_rng(seed)
-    pieces: dict[int, list[np.ndarray]] = {digit: [] for digit in range(10)}
-    for path in sorted(recordings.glob("*.wav")):
-        digit, number = re.fullmatch(r"(\d)_\w+?_(\d+)", path.stem).groups()
-        if int(number) >= 20:
-            pieces[int(digit)].append(soundfile.read(path, dtype="float32")[0])
-    config = Wav2Vec2Config(
-        vocab_size=len(SYMBOLS),
+    return Wav2Vec2Config(
+        vocab_size=num_symbols,
         pad_token_id=0,
         hidden_size=32,
         num_hidden_layers=1,
@@ -56,7 +49,20 @@ def train(recordings: Path, steps: int = 240, seed: int = 0):
         layerdrop=0.0,
         apply_spec_augment=False,
     )
-    model = Wav2Vec2ForCTC(config)
+
+
+def train(recordings: Path, steps: int = 240, seed: int = 0):
+    """A ``Wav2Vec2ForCTC`` of 40,000 parameters on strings of the training recordings."""
+    from transformers import Wav2Vec2ForCTC
+
+    torch.manual_seed(seed)
+    rng = np.random.default_rng(seed)
+    pieces: dict[int, list[np.ndarray]] = {digit: [] for digit in range(10)}
+    for path in sorted(recordings.glob("*.wav")):
+        digit, number = re.fullmatch(r"(\d)_\w+?_(\d+)", path.stem).groups()
+        if int(number) >= 20:
+            pieces[int(digit)].append(soundfile.read(path, dtype="float32")[0])
+    model = Wav2Vec2ForCTC(tiny_config(len(SYMBOLS)))
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     model.train()
     for step in range(steps):
@@ -96,13 +102,13 @@ def normalized(samples: np.ndarray) -> np.ndarray:
     return (samples - mean) / np.sqrt(variance + 1e-7)
 
 
-def write_transformers(folder: Path, model) -> Path:
+def write_transformers(folder: Path, model, symbols=SYMBOLS, rate: int = RATE) -> Path:
     """A folder as ``save_pretrained`` makes it, with the vocabulary of the tokenizer."""
     from transformers import Wav2Vec2FeatureExtractor
 
     model.save_pretrained(folder, safe_serialization=True)
-    Wav2Vec2FeatureExtractor(sampling_rate=RATE, do_normalize=True).save_pretrained(folder)
-    vocabulary = {symbol: number for number, symbol in enumerate(SYMBOLS)}
+    Wav2Vec2FeatureExtractor(sampling_rate=rate, do_normalize=True).save_pretrained(folder)
+    vocabulary = {symbol: number for number, symbol in enumerate(symbols)}
     (folder / "vocab.json").write_text(json.dumps(vocabulary))
     return folder
 
