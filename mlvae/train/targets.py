@@ -133,12 +133,13 @@ def spans_of_tier(cut: Cut, name: str, unit_ids: Sequence[int]) -> list[UnitSpan
     if len(items) != len(unit_ids):
         raise ValueError(f"{cut.id}: tier {name} has {len(items)} items for {len(unit_ids)} units")
     spans = []
+    shift, num_frames = cut.frame_shift, cut.num_frames  # a cut computes them anew each time
     for position, (item, unit) in enumerate(zip(items, unit_ids)):
-        start = round(item.start / cut.frame_shift)
-        end = min(round(item.end / cut.frame_shift), cut.num_frames)
+        start = round(item.start / shift)
+        end = min(round(item.end / shift), num_frames)
         # The last frame may be half a frame short, and rounding would lose it.
-        if item.end > cut.duration - cut.frame_shift / 4:
-            end = cut.num_frames
+        if item.end > cut.duration - shift / 4:
+            end = num_frames
         score = 0.0 if item.score is None else item.score
         spans.append(
             UnitSpan(position, unit, start, end, "unit", False, unit, score, position, position)
@@ -177,11 +178,12 @@ def items_of_spans(
         scores: score of each unit span.
     """
     items = []
+    shift, num_frames = cut.frame_shift, cut.num_frames  # a cut computes them anew each time
     for span, symbol, score in zip(
         [span for span in spans if span.kind == "unit"], symbols, scores
     ):
-        start = span.start * cut.frame_shift
-        end = cut.duration if span.end == cut.num_frames else span.end * cut.frame_shift
+        start = span.start * shift
+        end = cut.duration if span.end == num_frames else span.end * shift
         duration = max(end - start, 0.0) if span.end > span.start else 0.0
         items.append(AlignmentItem(symbol, round(start, 6), round(duration, 6), score))
     return items
