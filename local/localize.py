@@ -19,7 +19,7 @@ from mlvae.data.units import UnitTable
 from mlvae.device import denormals_flushed, select_device
 from mlvae.made import Record, file_digest, remove_made, writing
 from mlvae.plausibility import FlaggedUnits, count_flagged, training_warnings
-from mlvae.portions import answer_in_portions, portioned, remove_parts
+from mlvae.portions import answer_in_portions, portioned, remove_parts, speaker_of
 from mlvae.program import start_program
 from mlvae.report.textgrid import textgrid_paths, write_textgrids
 from mlvae.shard import Shard, dealt, found_shards, not_done, remove_shards
@@ -171,8 +171,7 @@ def shards_of(manifest: Path, count: int) -> dict[str, Shard]:
     seconds: dict[str, float] = {}
     for number, some in enumerate(portioned(read_cuts(manifest))):
         for cut in some:
-            speaker = cut.supervisions[0].speaker if cut.supervisions else None
-            groups[cut.id] = number, speaker or (cut.id,)
+            groups[cut.id] = number, speaker_of(cut) or (cut.id,)
             seconds[cut.id] = cut.duration
     numbers = dealt(((groups[cut_id], seconds[cut_id]) for cut_id in groups), count)
     return {cut_id: Shard(count, numbers[group]) for cut_id, group in groups.items()}

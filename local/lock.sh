@@ -28,9 +28,10 @@ keep_named_k2_file() {
 cd "$root"
 uv=$(find_uv)
 hand_pip_settings_to_uv
+new='' whole=''
+trap 'rm -f "$new" "$whole"' EXIT # before there is anything to remove
 new=$(mktemp requirements.lock.XXXXXX)
 whole=$(mktemp requirements.lock.XXXXXX)
-trap 'rm -f "$new" "$whole"' EXIT
 [[ ! -f requirements.lock ]] || grep -v '^#' requirements.lock >"$new"
 # Relative names, so that no path of this machine gets into the comments of the file.
 "$uv" pip compile pyproject.toml requirements.in --extra dev --output-file "$new" --quiet \

@@ -44,12 +44,12 @@ from mlvae.model_folder import (
     bpe_processor,
     check_files,
     extractor_of,
-    one_line,
     other_versions,
     read_about,
     tensors_in,
 )
 from mlvae.portions import portions, speaker_of
+from mlvae.stage import one_line
 from mlvae.systems import KINDS, Setup, TrainedSystem
 from mlvae.systems.align import Aligner
 from mlvae.systems.localize import BATCH_FRAMES

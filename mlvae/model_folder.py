@@ -33,7 +33,7 @@ from mlvae.data.text import normalized
 from mlvae.data.units import UnitTable, canonical_units
 from mlvae.environment import versions
 from mlvae.made import file_digest
-from mlvae.stage import log, made_tree
+from mlvae.stage import log, made_tree, one_line
 from mlvae.systems import KINDS, MADE_BY_SYSTEMS
 from mlvae.tiers import units_of_words
 
@@ -287,11 +287,6 @@ def _copy(source: Path, target: Path) -> None:
     if not source.is_file():
         raise ValueError(f"{source} is missing: run the stage that makes it")
     target.write_bytes(source.read_bytes())
-
-
-def one_line(error: Exception) -> str:
-    """What an error says, in one line that is not too long."""
-    return " ".join(str(error).split())[:400]
 
 
 def _json_of(path: Path) -> dict[str, Any]:

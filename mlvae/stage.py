@@ -125,6 +125,11 @@ def progress(
             shown.update()
 
 
+def one_line(error: Exception) -> str:
+    """What an error says, in one line that is not too long; its type where it says nothing."""
+    return " ".join(str(error).split())[:400] or type(error).__name__
+
+
 def in_one_line(program: str, work: Callable[[], int]) -> int:
     """Do the work of a program, which gives its exit status; that status.
 

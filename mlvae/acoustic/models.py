@@ -25,6 +25,7 @@ from torch.nn.utils.rnn import pad_sequence
 from mlvae.acoustic.symbols import BLANKS
 from mlvae.device import num_parameters
 from mlvae.nn import wav2vec
+from mlvae.stage import one_line
 
 #: Files of a folder of ``transformers`` that are read.
 FOLDER_FILES = ("config.json", "preprocessor_config.json", "vocab.json")
@@ -91,7 +92,7 @@ class AcousticModel(ABC):
         try:
             found = [self(noise[None, :size], torch.tensor([size])) for size in sizes]
         except Exception as error:  # whatever a model of somebody's does
-            reason = f"{type(error).__name__}: {_one_line(error)}"
+            reason = f"{type(error).__name__}: {one_line(error)}"
             raise ValueError(f"{place} does not work as an acoustic model: {reason}") from error
         width = found[0][0].shape[-1]
         if width != len(self.symbols):
@@ -102,10 +103,6 @@ class AcousticModel(ABC):
         # Shifts are whole numbers of half milliseconds; counting may be a little off.
         shift = (PROBES[1] - PROBES[0]) / frames
         self.frame_shift = round(2000 * shift) / 2000 or shift
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
 
 
 def find_blank(symbols: Sequence[str]) -> int | None:
@@ -173,7 +170,7 @@ class Transformers(AcousticModel):
                 folder, use_safetensors=True, output_loading_info=True, **options
             )
         except Exception as error:  # whatever the package thinks of the files
-            reason = f"{type(error).__name__}: {_one_line(error)}"
+            reason = f"{type(error).__name__}: {one_line(error)}"
             raise ValueError(f"{folder} cannot be read as a CTC model: {reason}") from error
         finally:
             transformers.logging.set_verbosity(verbosity)
@@ -231,7 +228,7 @@ def _json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path} cannot be read: {_one_line(error)}") from None
+        raise ValueError(f"{path} cannot be read: {one_line(error)}") from None
 
 
 def _check_sizes(path: Path) -> None:
@@ -305,7 +302,7 @@ class Onnx(AcousticModel):
                 str(path), options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # both packages raise kinds of their own
-            raise ValueError(f"{path} cannot be read as ONNX: {_one_line(error)}") from error
+            raise ValueError(f"{path} cannot be read as ONNX: {one_line(error)}") from error
         inputs = self.session.get_inputs()
         rank = len(inputs[0].shape)
         if rank not in (2, 3) or len(inputs) > 2:
@@ -384,7 +381,7 @@ class StoredPosteriors:
         try:
             found = torch.from_numpy(cut.load_custom(self.field)).float()
         except Exception as error:  # lhotse's storages raise many kinds
-            reason = _one_line(error)
+            reason = one_line(error)
             raise ValueError(f"{cut.id}: {self.field} cannot be read: {reason}") from error
         if found.ndim != 2 or found.shape[1] != len(self.symbols) or not len(found):
             raise ValueError(

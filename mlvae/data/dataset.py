@@ -28,7 +28,7 @@ from torch.utils.data import Dataset
 from mlvae.data.checks import check_id
 from mlvae.data.manifests import check_is_cut, check_sources, manifest_lines, place_of, shown_id
 from mlvae.data.units import UnitTable, canonical_units
-from mlvae.stage import StageReport
+from mlvae.stage import StageReport, one_line
 
 #: Seconds a frame of the features.
 FRAME_SHIFT = 0.01
@@ -164,7 +164,7 @@ def load_features(cut: Cut) -> np.ndarray:
     try:
         features = cut.load_features()
     except Exception as error:  # lhotse's storages raise many kinds
-        raise _damaged(cut, f"they cannot be read: {_one_line(error)}") from error
+        raise _damaged(cut, f"they cannot be read: {one_line(error)}") from error
     expected = (cut.num_frames, cut.num_features)
     if features.shape != expected:
         raise _damaged(cut, f"their shape is {features.shape}, not {expected}")
@@ -187,10 +187,6 @@ def features_digest(features: np.ndarray) -> str:
     """32 hexadecimal digits that stand for stored features."""
     content = np.ascontiguousarray(features, dtype="<f4")
     return hashlib.blake2b(content, digest_size=16).hexdigest()
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 #: Features that a process keeps in memory by default, in MB (10^6 bytes): 17 hours of 40 numbers.
