@@ -39,7 +39,8 @@ class Posteriors:
 class MlVae(nn.Module):
     """Boundary detector, phoneme estimator and speech generator over the same scaled features.
 
-    Without a speech generator q(pi) is one rate for all frames, ``log_correctness``.
+    Without a speech generator q(pi) is one rate for all frames, ``log_correctness``; without a
+    boundary detector q(b) is one, ``log_boundary``.
 
     Args:
         num_features: feature dimension F.
@@ -48,6 +49,7 @@ class MlVae(nn.Module):
         config: sizes.
         states_per_unit: left-to-right states S that the estimator tells apart in a unit.
         generator: whether there is a speech generator.
+        boundary_detector: whether there is a boundary detector.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class MlVae(nn.Module):
         config: MlVaeConfig,
         states_per_unit: int = 1,
         generator: bool = True,
+        boundary_detector: bool = True,
     ) -> None:
         super().__init__()
         self.num_units = num_units
@@ -65,7 +68,12 @@ class MlVae(nn.Module):
         self.states_per_unit = states_per_unit
         outputs = num_units * states_per_unit + int(silence)
         self.scale = FeatureScale(num_features)
-        self.boundary = BoundaryDetector(num_features, config.boundary)
+        self.boundary = None
+        if boundary_detector:
+            self.boundary = BoundaryDetector(num_features, config.boundary)
+        else:
+            #: Log-probabilities that no unit starts in a frame, and that one does.
+            self.register_buffer("log_boundary", torch.tensor([0.9, 0.1]).log())
         self.estimator = PhonemeEstimator(num_features, outputs, config.estimator)
         self.generator = None
         if generator:
@@ -88,6 +96,12 @@ class MlVae(nn.Module):
         by_state = probs[..., :states].unflatten(2, (self.num_units, self.states_per_unit))
         return torch.cat([by_state.sum(3), probs[..., states:]], dim=2)
 
+    def boundary_log_probs(self, features: torch.Tensor, num_frames: torch.Tensor) -> torch.Tensor:
+        """Log q(b_t = 0) and log q(b_t = 1), (B, T, 2), of scaled features (B, T, F)."""
+        if self.boundary is None:
+            return self.log_boundary.expand(*features.shape[:2], 2)
+        return boundary_log_probs(*self.boundary(features, num_frames))
+
     def forward(self, features: torch.Tensor, num_frames: torch.Tensor) -> Posteriors:
         """Deterministic posteriors for the E-step.
 
@@ -100,7 +114,7 @@ class MlVae(nn.Module):
         """
         features = self.scale(features)
         units = self.estimator(features, num_frames)
-        boundary = boundary_log_probs(*self.boundary(features, num_frames))
+        boundary = self.boundary_log_probs(features, num_frames)
         if self.generator is None:
             return Posteriors(units, boundary, self.log_correctness.expand_as(boundary))
         logit = self.generator.correctness_logits(

@@ -243,4 +243,5 @@ def new_model(setup: Setup, cuts: CutSet) -> MlVae:
         setup.settings.model,
         setup.settings.train.states_per_unit,
         setup.settings.train.generator,
+        setup.settings.train.boundary_detector,
     )

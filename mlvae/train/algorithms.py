@@ -135,9 +135,9 @@ def generator_inputs(model: MlVae, batch: Batch) -> tuple[torch.Tensor, torch.Te
     """
     with torch.no_grad():
         log_probs = model.estimator(batch.features, batch.num_frames)
-        alpha, beta = model.boundary(batch.features, batch.num_frames)
+        starts = model.boundary_log_probs(batch.features, batch.num_frames)[..., 1].exp()
     unit_probs = model.unit_probs(log_probs)
-    return unit_probs.argmax(dim=2), unit_probs, alpha / (alpha + beta)
+    return unit_probs.argmax(dim=2), unit_probs, starts
 
 
 class Algorithm(ABC):
@@ -185,6 +185,9 @@ class Algorithm(ABC):
             self.aligned[cut.id] = variant_spans(cut, "fa", dataset.table)
         self.set_prior(self.aligned)
         self.boundary_prior = boundary_prior(cuts, self.aligned, config.boundary_prior_strength)
+        if model.boundary is None:
+            start, hold = (part / sum(self.boundary_prior) for part in self.boundary_prior)
+            model.log_boundary.copy_(torch.tensor([hold, start]).log())
         self.passes = Passes(together=True)
         self.batches = TrainingBatches(
             model, cuts, dataset, config.max_frames, seed, device, self.passes
@@ -284,14 +287,15 @@ class Alternating(Algorithm):
         self.set_learning_rate(iteration)
         for extra in range(self.config.estimator_epochs):
             scalars = self.train_estimator(3 * iteration + EPOCH_STEP * extra)
+        detects = self.model.boundary is not None
         aligned = self.config.boundary_target == "aligned"
-        if aligned:
+        if detects and aligned:
             scalars.update(self.train_boundary(3 * iteration + 1, self.aligned))
         if iteration == 0 and self.config.decoding.competitors:
             self.model.log_confusion.copy_(self.acoustic_confusions())
             self._use_estimates()
         assignments = self.search()
-        if not aligned:
+        if detects and not aligned:
             scalars.update(self.train_boundary(3 * iteration + 1, assignments.spans))
         if self.config.generator:
             scalars.update(self.train_generator(3 * iteration + 2, assignments))

@@ -78,6 +78,9 @@ class TrainConfig(Settings):
     boundary_kl_weight: Weight = 0.01  # lambda_b
     #: Alpha + beta of the boundary prior, whose mean is units per frame.
     boundary_prior_strength: Positive = 10.0
+    #: Whether there is a boundary detector; without it a unit starts in each frame with one
+    #: probability, which is stored with the model.
+    boundary_detector: bool = True
     #: Whether there is a speech generator, whose q(pi) says how likely a frame's unit is
     #: mispronounced; without it all units have one rate, which is stored with the model.
     generator: bool = True
@@ -118,6 +121,10 @@ class TrainConfig(Settings):
         super().__post_init__()
         if self.algorithm != "alternating" and not self.generator:
             raise ValueError(f"algorithm {self.algorithm} trains q(pi): it needs the generator")
+        if not self.boundary_detector and self.boundary_target == "found":
+            raise ValueError("boundary_target found teaches a boundary detector, and there is none")
+        if self.algorithm == "joint" and not self.boundary_detector:
+            raise ValueError("algorithm joint trains all modules: it needs the boundary detector")
         if self.algorithm == "joint" and self.boundary_target != "aligned":
             raise ValueError("algorithm joint has no E-step: its boundary_target is aligned")
         if self.algorithm == "joint" and self.estimator_epochs > 1:

@@ -53,6 +53,15 @@ def test_the_second_column_is_that_of_a_start_and_of_a_mispronunciation():
     torch.testing.assert_close(found.correctness[..., 1].exp(), expected)
 
 
+def test_without_a_boundary_detector_units_start_at_one_rate():
+    model = MlVae(3, 4, False, tiny_model_config(), boundary_detector=False).eval()
+    model.log_boundary.copy_(torch.tensor([0.7, 0.3]).log())
+    found = model(*batch(3))
+    torch.testing.assert_close(found.boundary.exp(), torch.tensor([0.7, 0.3]).expand(4, 9, 2))
+    assert found.correctness.shape == (4, 9, 2)  # the generator is told that rate
+    assert "log_boundary" not in tiny().state_dict()
+
+
 @pytest.mark.parametrize("silence", [False, True])
 def test_a_unit_is_as_likely_as_its_states_together(silence):
     model = tiny(silence, states=2)

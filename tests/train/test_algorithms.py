@@ -103,6 +103,21 @@ def test_with_more_iterations_it_is_another_run(cuts, tmp_path):
     assert falling != identity(iterations=3)
 
 
+@pytest.mark.parametrize("algorithm", ["alternating", "reinforce"])
+def test_without_a_boundary_detector_starts_have_the_rate_of_the_alignment(
+    cuts, tmp_path, algorithm
+):
+    config = replace(CONFIG, iterations=1, algorithm=algorithm, boundary_detector=False)
+    trainer = make_trainer(cuts, tmp_path, config)
+    training = trainer.fit()
+    assert "loss/boundary" not in training["history"][0]
+    units = sum(len(spans) for spans in trainer.algorithm.aligned.values())
+    rate = units / sum(cut.num_frames for cut in cuts[0])
+    kept = load_file(tmp_path / "model.safetensors")
+    torch.testing.assert_close(kept["log_boundary"].exp(), torch.tensor([1 - rate, rate]))
+    assert not any(name.startswith("boundary.") for name in kept)
+
+
 @pytest.mark.parametrize("algorithm", ["alternating", "reinforce", "joint"])
 def test_the_checkpoint_holds_what_is_trained(cuts, tmp_path, algorithm):
     training = make_trainer(

@@ -21,6 +21,8 @@ FEW = Decoding(competitors=2)
             "separate has no deletions",
         ),
         ({"algorithm": "reinforce", "generator": False}, "it needs the generator"),
+        ({"algorithm": "joint", "boundary_detector": False}, "it needs the boundary detector"),
+        ({"boundary_detector": False, "boundary_target": "found"}, "there is none"),
         ({"algorithm": "joint", "boundary_target": "found"}, "joint has no E-step: its bound"),
         ({"algorithm": "joint", "estimator_epochs": 2}, "estimator_epochs is 1"),
         (

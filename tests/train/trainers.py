@@ -29,7 +29,8 @@ def make_trainer(
     seed_everything(seed)
     states = config.states_per_unit
     sizes = tiny_model_config()
-    model = MlVae(NUM_FEATURES, len(TABLE), silence, sizes, states, config.generator)
+    parts = config.generator, config.boundary_detector
+    model = MlVae(NUM_FEATURES, len(TABLE), silence, sizes, states, *parts)
     return Trainer(model, train, valid, dataset(), config, folder, DEVICE, seed, setup, init)
 
 
