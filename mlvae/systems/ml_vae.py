@@ -50,7 +50,8 @@ class MlVaeSettings(Settings):
     train: TrainConfig = field(default_factory=TrainConfig)
     #: How the acoustic scale is chosen after training.
     calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
-    #: Whether P(mispronounced) and what is flagged are a judge's, see :mod:`mlvae.systems.judge`;
+    #: Whether P(mispronounced) and what is flagged are a judge's, see :mod:`mlvae.systems.judge`,
+    #: in any case, and not only where training does not trust the model (``train.trusted_f1``);
     #: otherwise they are those of the acceptor, as in the paper.
     judged: bool = False
     judge: JudgeConfig = field(default_factory=JudgeConfig)  # how it is fitted
@@ -86,8 +87,9 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
     init = None if setup.init is None else setup.init / "model.safetensors"
     if init is not None:
         fixed["init"] = file_digest(init)
-    # Boundaries of another run must not be taken for those of this one if it is killed.
-    remove_made(folder / "boundaries.safetensors")
+    # What another run has left must not be taken for this one's if it is killed.
+    for left in ("boundaries.safetensors", JUDGE):
+        remove_made(folder / left)
     training = Trainer(  # what it holds is of no use from here on, and large
         model,
         train_cuts,
@@ -135,9 +137,10 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
         remove_made(checkpoint)
         training["num_params"] += found["num_params"]
         training["training_seconds"] += found["training_seconds"]
-    if settings.judged:
+    kept_judge = as_it_was and (setup.init / JUDGE).is_file()
+    if settings.judged or kept_judge or not training["trusted"]:
         aligner = load_aligner(setup, train_cuts)
-        if as_it_was and (setup.init / JUDGE).is_file():
+        if kept_judge:
             judge = load_judge(setup.init / JUDGE, system.unit_models(aligner), setup.table)
         else:
             judge = fit_judge(system, valid_cuts, aligner, settings.judge, seed)
@@ -227,7 +230,7 @@ def load_ml_vae(setup: Setup, cuts: CutSet) -> TrainedMlVae:
     system = TrainedMlVae(
         model.to(device), settings.train.topology, decoding, setup.dataset, device, aligner
     )
-    if settings.judged:
+    if settings.judged or (setup.folder / JUDGE).is_file():
         models = system.unit_models(load_aligner(setup, cuts))
         system = replace(system, judge=load_judge(setup.folder / JUDGE, models, setup.table))
     return system

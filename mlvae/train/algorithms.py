@@ -164,7 +164,10 @@ class Algorithm(ABC):
         aligned: spans of the tier ``fa`` by cut id, of the pronunciations that were found.
         boundary_prior: alpha and beta of p(eta).
         compiler: makes the graphs that are searched with the model as it is.
+        trusted: whether it may learn from what its E-step perceives; who trains says so.
     """
+
+    trusted = True
 
     def __init__(
         self,
@@ -299,8 +302,8 @@ class Alternating(Algorithm):
             scalars.update(self.train_boundary(3 * iteration + 1, assignments.spans))
         if self.config.generator:
             scalars.update(self.train_generator(3 * iteration + 2, assignments))
-        pseudo = 0 < self.config.pseudo_labels_after <= iteration + 1
-        if pseudo or 0 < self.config.estimate_after <= iteration + 1:
+        pseudo = self.trusted and 0 < self.config.pseudo_labels_after <= iteration + 1
+        if pseudo or self.trusted and 0 < self.config.estimate_after <= iteration + 1:
             if pseudo:
                 scalars["changed_units"] = self.update_pseudo_labels(assignments)
             self.estimate(self.targets if pseudo else assignments.spans)

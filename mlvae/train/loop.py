@@ -518,7 +518,7 @@ class Loop(Keeper):
     def run(
         self,
         step: Callable[[int], dict[str, float]],
-        criterion: str = "",
+        criterion: str | Callable[[], str] = "",
         least: bool = False,
         metadata: dict[str, Any] | None = None,
         tensors: Callable[[], dict[str, torch.Tensor]] = dict,
@@ -527,7 +527,8 @@ class Loop(Keeper):
 
         Args:
             step: does an iteration, the first being 0, and returns its scalars.
-            criterion: the scalar by which the best iteration is chosen, the higher the better.
+            criterion: the scalar by which the best iteration is chosen, the higher the better, or
+                what names it once an iteration is in the history.
             least: the lower the better.
             metadata: JSON values that the best model's file gets.
             tensors: what else the checkpoint after an iteration needs, see :class:`TrainingState`.
@@ -545,7 +546,8 @@ class Loop(Keeper):
                 progress["iteration"] += 1
                 progress["history"].append(scalars)
                 if self.folder is not None:
-                    value, best = scalars[criterion], progress["best"]
+                    name = criterion if isinstance(criterion, str) else criterion()
+                    value, best = scalars[name], progress["best"]
                     if best is None or (value < best if least else value > best):
                         progress.update(best=value, best_iteration=progress["iteration"])
                         if main:

@@ -108,6 +108,11 @@ class TrainConfig(Settings):
     #: After this many iterations the rate and the table are re-estimated in every iteration, also
     #: before pseudo-labelling; 0 for when pseudo-labelling.
     estimate_after: CountOrNone = 0
+    #: Least F1 of corrupted validation units after the first iteration with which a model is
+    #: trusted. One that is not learns nothing from what its E-step perceives: no pseudo-labels, no
+    #: estimates, and what chooses the iteration is ``corrupted_f1``. (Of learners it would come to
+    #: flag more than half.) 0 for always.
+    trusted_f1: Part = 0.0
     #: Of algorithm ``reinforce``.
     reinforce: ReinforceConfig = field(default_factory=ReinforceConfig)
     joint: JointConfig = field(default_factory=JointConfig)  # of algorithm ``joint``

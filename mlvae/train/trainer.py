@@ -141,25 +141,48 @@ class Trainer:
         if loop.went_on:
             algorithm.restore(state.tensors)
             self._use_compiler()
-        criterion, meaning = CRITERIA[config.selection]
+        metadata = {"config": asdict(config)}
         if self.adapts and not loop.went_on:
-            loop.keep(self._validate(Passes(together=True)), criterion, {"config": asdict(config)})
+            scalars = self._validate(Passes(together=True))
+            loop.keep(scalars, self._criterion(scalars)[0], metadata)
+
+        def first() -> dict[str, float]:
+            return loop.before or next(iter(loop.history), {})
+
+        def iterate(iteration: int) -> dict[str, float]:
+            algorithm.trusted = self._trusted(first())
+            return self._iterate(iteration)
+
         loop.run(
-            self._iterate,
-            criterion,
-            metadata={"config": asdict(config)},
+            iterate,
+            lambda: self._criterion(first())[0],
+            metadata=metadata,
             tensors=algorithm.tensors,
         )
+        criterion, meaning = self._criterion(first())
         return {
             "num_params": sum(map(num_parameters, algorithm.modules.values())),
             "training_seconds": round(state.progress["seconds"], 1),
             "iterations": len(loop.history),
             "best_iteration": loop.best_iteration,
+            "trusted": self._trusted(first()),
             "criterion": meaning,
             "chosen_by": criterion,
             "history": loop.history,
             **({"before_adaptation": loop.before} if self.adapts else {}),
         }
+
+    def _trusted(self, first: dict[str, float]) -> bool:
+        """Whether the model may learn from its own answers; see ``TrainConfig.trusted_f1``.
+
+        Args:
+            first: scalars of the first iteration, or of the model that is adapted; empty before.
+        """
+        return first.get("corrupted_f1", 0.0) >= self.config.trusted_f1
+
+    def _criterion(self, first: dict[str, float]) -> tuple[str, str]:
+        """The scalar that chooses the iteration, and what it is; ``first`` as above."""
+        return CRITERIA[self.config.selection if self._trusted(first) else "corrupted_f1"]
 
     def _iterate(self, iteration: int) -> dict[str, float]:
         scalars = self.algorithm.iterate(iteration)

@@ -19,7 +19,7 @@ from mlvae.data.dataset import UnitDataset
 from mlvae.score.ranking import area_under_curve
 from mlvae.systems import Setup
 from mlvae.systems.acoustic import PosteriorNetwork
-from mlvae.systems.align import new_aligner
+from mlvae.systems.align import load_aligner, new_aligner
 from mlvae.systems.judge import JUDGE, JudgeConfig, fit_judge, measure
 from mlvae.systems.localize import TrainedMlVae
 from mlvae.systems.ml_vae import MlVaeSettings, load_ml_vae, train_ml_vae
@@ -92,6 +92,26 @@ def answers(system):
     found, short = load_ml_vae(setup, aligned).localize(aligned)
     assert short == []
     return found, wrong
+
+
+@pytest.mark.parametrize("least", [0.0, 1.0], ids=["trusted", "not trusted"])
+def test_a_model_that_is_not_trusted_has_a_judge(tmp_path, least):
+    config = config_of(iterations=1)
+    settings = config.systems["sub"].settings
+    settings = replace(settings, judged=False, train=replace(settings.train, trusted_f1=least))
+    config = replace(config, systems={"sub": System("sub", "ml_vae", settings=settings)})
+    cuts = spoken_cuts(20)[0], spoken_cuts(20, seed=1)[0]
+    setup, _, training = trained(tmp_path, *cuts, config)
+    has_judge = least == 1.0
+    assert training["trusted"] != has_judge
+    assert ("judge" in training) == has_judge
+    assert (load_ml_vae(setup, cuts[1]).judge is not None) == has_judge
+    if has_judge:  # it does not outlive a training that trusts
+        settings = replace(settings, train=replace(settings.train, trusted_f1=0.0))
+        config.systems["sub"] = System("sub", "ml_vae", settings=settings)
+        aligned = load_aligner(setup, cuts[0]).align(cuts[0], dataset())[0]
+        train_ml_vae(setup, aligned, cuts[1])
+        assert load_ml_vae(setup, cuts[1]).judge is None
 
 
 def test_what_is_flagged_is_what_is_more_likely_wrong_than_right(answers):
