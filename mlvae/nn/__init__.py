@@ -1,11 +1,12 @@
 """The networks: plain torch modules that know nothing of corpora, graphs or training."""
 
 from mlvae.nn.boundary import BoundaryDetector
-from mlvae.nn.estimator import PhonemeEstimator, PhonemeEstimatorConfig
+from mlvae.nn.estimator import PhonemeEstimator
 from mlvae.nn.generator import GeneratorOutput, SpeechGenerator, SpeechGeneratorConfig
-from mlvae.nn.layers import FeatureScale, RecurrentConfig
+from mlvae.nn.layers import FeatureScale
 from mlvae.nn.model import MlVae, MlVaeConfig, Posteriors
 from mlvae.nn.narrow import NarrowAcousticModel, NarrowAcousticModelConfig
+from mlvae.nn.trunk import TrunkConfig
 
 __all__ = [
     "BoundaryDetector",
@@ -16,9 +17,8 @@ __all__ = [
     "NarrowAcousticModel",
     "NarrowAcousticModelConfig",
     "PhonemeEstimator",
-    "PhonemeEstimatorConfig",
     "Posteriors",
-    "RecurrentConfig",
     "SpeechGenerator",
     "SpeechGeneratorConfig",
+    "TrunkConfig",
 ]

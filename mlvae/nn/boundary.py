@@ -6,13 +6,15 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mlvae.nn.layers import RecurrentConfig, RecurrentTrunk, full
+from mlvae.nn.layers import full
+from mlvae.nn.trunk import TrunkConfig, new_trunk
 
 
 class BoundaryDetector(nn.Module):
     """q(eta_t | x_t) = Beta(alpha_t, beta_t), where b_t ~ Bernoulli(eta_t).
 
-    LSTM layers, two fully connected layers with ReLU, and two separate outputs with Softplus.
+    LSTM layers, two fully connected layers with ReLU, and two separate outputs with Softplus. With
+    kind ``convolution``, dilated convolutions stand in for the LSTM and what follows it.
 
     Args:
         num_features: feature dimension F.
@@ -22,11 +24,11 @@ class BoundaryDetector(nn.Module):
     # Softplus may underflow to 0, where a Beta distribution is not defined.
     MIN_CONCENTRATION = 1e-3
 
-    def __init__(self, num_features: int, config: RecurrentConfig) -> None:
+    def __init__(self, num_features: int, config: TrunkConfig) -> None:
         super().__init__()
-        self.trunk = RecurrentTrunk(num_features, config)
-        self.alpha = nn.Linear(config.fc_size, 1)
-        self.beta = nn.Linear(config.fc_size, 1)
+        self.trunk, size = new_trunk(num_features, config)
+        self.alpha = nn.Linear(size, 1)
+        self.beta = nn.Linear(size, 1)
 
     def forward(
         self, features: torch.Tensor, num_frames: torch.Tensor

@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
-
 import torch
 from torch import nn
 
-from mlvae.nn.convolution import ConvolutionConfig, ConvolutionTrunk
-from mlvae.nn.layers import RecurrentConfig, RecurrentTrunk, full
-
-
-@dataclass
-class PhonemeEstimatorConfig(RecurrentConfig):
-    """Sizes of the phoneme estimator.
-
-    Attributes:
-        kind: ``lstm`` (the paper) or ``convolution``, which sees a limited part of the utterance.
-        convolution: sizes of kind ``convolution``, which has no use for those of the LSTM.
-    """
-
-    kind: Literal["lstm", "convolution"] = "lstm"
-    convolution: ConvolutionConfig = field(default_factory=ConvolutionConfig)
+from mlvae.nn.layers import full
+from mlvae.nn.trunk import TrunkConfig, new_trunk
 
 
 class PhonemeEstimator(nn.Module):
@@ -36,14 +20,9 @@ class PhonemeEstimator(nn.Module):
         config: sizes.
     """
 
-    def __init__(self, num_features: int, num_units: int, config: PhonemeEstimatorConfig) -> None:
+    def __init__(self, num_features: int, num_units: int, config: TrunkConfig) -> None:
         super().__init__()
-        if config.kind == "convolution":
-            self.trunk: nn.Module = ConvolutionTrunk(num_features, config.convolution)
-            size = config.convolution.channels
-        else:
-            self.trunk = RecurrentTrunk(num_features, config)
-            size = config.fc_size
+        self.trunk, size = new_trunk(num_features, config)
         self.output = nn.Linear(size, num_units)
 
     def forward(self, features: torch.Tensor, num_frames: torch.Tensor) -> torch.Tensor:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import nn
-
-from mlvae.bounds import Depth, Fraction, Settings, Size
 
 
 class PaddedLSTM(nn.Module):
@@ -82,47 +78,6 @@ def fully_connected(sizes: list[int], dropout: float = 0.0) -> nn.Sequential:
         if dropout > 0:
             layers.append(nn.Dropout(dropout))
     return nn.Sequential(*layers)
-
-
-@dataclass
-class RecurrentConfig(Settings):
-    """Sizes of LSTM layers and two fully connected layers; the defaults are the paper's."""
-
-    lstm_layers: Depth = 2  # LSTM layers
-    lstm_size: Size = 512  # units an LSTM layer and direction
-    bidirectional: bool = False  # whether the LSTM looks both ways
-    fc_size: Size = 128  # width of the two fully connected layers
-    dropout: Fraction = 0.0  # dropout after LSTM layers and fully connected layers
-
-
-class RecurrentTrunk(nn.Module):
-    """LSTM layers and two fully connected layers: the beginning of two of the three modules.
-
-    Args:
-        num_features: feature dimension F.
-        config: sizes.
-    """
-
-    def __init__(self, num_features: int, config: RecurrentConfig) -> None:
-        super().__init__()
-        self.lstm = PaddedLSTM(
-            num_features,
-            config.lstm_size,
-            config.lstm_layers,
-            config.bidirectional,
-            config.dropout,
-        )
-        sizes = [self.lstm.output_size, config.fc_size, config.fc_size]
-        self.hidden = fully_connected(sizes, config.dropout)
-
-    def forward(self, features: torch.Tensor, num_frames: torch.Tensor) -> torch.Tensor:
-        """Hidden values, float (B, T, fc_size).
-
-        Args:
-            features: float (B, T, F), scaled.
-            num_frames: int64 (B,).
-        """
-        return self.hidden(self.lstm(features, num_frames))
 
 
 def frame_mask(num_frames: torch.Tensor, max_frames: int) -> torch.Tensor:

@@ -11,18 +11,19 @@ from torch import nn
 
 from mlvae.bounds import Settings
 from mlvae.nn.boundary import BoundaryDetector, boundary_log_probs
-from mlvae.nn.estimator import PhonemeEstimator, PhonemeEstimatorConfig
+from mlvae.nn.estimator import PhonemeEstimator
 from mlvae.nn.generator import SpeechGenerator, SpeechGeneratorConfig
-from mlvae.nn.layers import FeatureScale, RecurrentConfig
+from mlvae.nn.layers import FeatureScale
+from mlvae.nn.trunk import TrunkConfig
 
 
 @dataclass
 class MlVaeConfig(Settings):
     """Sizes of the three modules; the defaults are the paper's."""
 
-    boundary: RecurrentConfig = field(default_factory=RecurrentConfig)  # boundary detector phi_b
+    boundary: TrunkConfig = field(default_factory=TrunkConfig)  # boundary detector phi_b
     #: Phoneme estimator phi_p.
-    estimator: PhonemeEstimatorConfig = field(default_factory=PhonemeEstimatorConfig)
+    estimator: TrunkConfig = field(default_factory=TrunkConfig)
     #: Speech generator phi_h.
     generator: SpeechGeneratorConfig = field(default_factory=SpeechGeneratorConfig)
 

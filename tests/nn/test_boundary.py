@@ -4,14 +4,14 @@ import pytest
 import torch
 from torch.distributions import Beta
 
-from mlvae.nn import BoundaryDetector, RecurrentConfig
+from mlvae.nn import BoundaryDetector, TrunkConfig
 from mlvae.nn.boundary import boundary_log_probs
 from tests.nn.padding import batch, check_padding
 
 
 def detector(bidirectional=False):
     torch.manual_seed(0)
-    config = RecurrentConfig(2, 6, bidirectional, fc_size=5)
+    config = TrunkConfig(2, 6, bidirectional, fc_size=5)
     return BoundaryDetector(3, config).eval()
 
 

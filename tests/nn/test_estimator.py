@@ -3,19 +3,19 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mlvae.nn import PhonemeEstimator, PhonemeEstimatorConfig
-from mlvae.nn.convolution import ConvolutionConfig
+from mlvae.nn import PhonemeEstimator, TrunkConfig
+from mlvae.nn.trunk import ConvolutionConfig
 from tests.nn.padding import batch, check_padding
 
 
-def convolutional(**sizes) -> PhonemeEstimatorConfig:
+def convolutional(**sizes) -> TrunkConfig:
     convolution = ConvolutionConfig(6, 3, [1, 2], **sizes)
-    return PhonemeEstimatorConfig(kind="convolution", convolution=convolution)
+    return TrunkConfig(kind="convolution", convolution=convolution)
 
 
 CONFIGS = [
-    PhonemeEstimatorConfig(2, 6, False, fc_size=5, dropout=0.3),
-    PhonemeEstimatorConfig(2, 6, True, fc_size=5, dropout=0.3),
+    TrunkConfig(2, 6, False, fc_size=5, dropout=0.3),
+    TrunkConfig(2, 6, True, fc_size=5, dropout=0.3),
     convolutional(dropout=0.3),
 ]
 

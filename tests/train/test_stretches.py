@@ -12,8 +12,8 @@ import mlvae.data.dataset
 import mlvae.train.stretches
 from mlvae.fsa import MlFsaCompiler, UnitSpan, best_path
 from mlvae.fsa.search import open_ended, pruned_path
-from mlvae.nn import MlVae, PhonemeEstimatorConfig
-from mlvae.nn.convolution import ConvolutionConfig
+from mlvae.nn import MlVae, TrunkConfig
+from mlvae.nn.trunk import ConvolutionConfig
 from mlvae.tiers import tier, with_tiers, with_units
 from mlvae.train import Decoding, EStep, TrainConfig, Trainer
 from mlvae.train.estep import search_compiler
@@ -40,7 +40,7 @@ CELLS = {"ml": 250_000, "substitution": 500_000, "separate": 250_000}
 def trained(silence: bool, folder) -> MlVae:
     torch.manual_seed(0)
     sizes = tiny_model_config()
-    sizes.estimator = PhonemeEstimatorConfig(
+    sizes.estimator = TrunkConfig(
         kind="convolution", convolution=ConvolutionConfig(16, dilations=[1, 2], dropout=0.0)
     )
     model = MlVae(NUM_FEATURES, len(TABLE), silence, sizes)

@@ -16,9 +16,8 @@ from mlvae.data.units import UnitTable
 from mlvae.fsa import UnitSpan
 from mlvae.nn import (
     MlVaeConfig,
-    PhonemeEstimatorConfig,
-    RecurrentConfig,
     SpeechGeneratorConfig,
+    TrunkConfig,
 )
 from mlvae.tiers import with_tiers
 from mlvae.train.targets import items_of_spans
@@ -29,8 +28,8 @@ TABLE = UnitTable(("a", "b", "c", "d"))
 
 def tiny_model_config(bidirectional: bool = True) -> MlVaeConfig:
     return MlVaeConfig(
-        RecurrentConfig(1, 8, bidirectional, fc_size=8),
-        PhonemeEstimatorConfig(1, 8, bidirectional, fc_size=8, dropout=0.1),
+        TrunkConfig(1, 8, bidirectional, fc_size=8),
+        TrunkConfig(1, 8, bidirectional, fc_size=8, dropout=0.1),
         SpeechGeneratorConfig(
             encoder_fc_size=8,
             encoder_lstm_layers=1,

@@ -1,15 +1,16 @@
-"""Convolutional layers with a limited view, as an alternative to the LSTM of a module."""
+"""What boundary detector and phoneme estimator begin with: LSTM layers, or convolutions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from mlvae.bounds import Context, Depth, Fraction, Settings, Size
-from mlvae.nn.layers import frame_mask
+from mlvae.nn.layers import PaddedLSTM, frame_mask, fully_connected
 
 
 @dataclass
@@ -28,6 +29,62 @@ class ConvolutionConfig(Settings):
             raise ValueError(f"kernel_size must be an odd number, not {self.kernel_size}")
         if not self.dilations:
             raise ValueError("dilations must hold a number for each layer, not none")
+
+
+@dataclass
+class TrunkConfig(Settings):
+    """Sizes of a trunk; the defaults are the paper's.
+
+    Attributes:
+        kind: ``lstm`` (the paper) or ``convolution``, which sees a limited part of the utterance
+            and takes a fraction of the time.
+        convolution: sizes of kind ``convolution``, which has no use for the others.
+    """
+
+    lstm_layers: Depth = 2  # LSTM layers
+    lstm_size: Size = 512  # units an LSTM layer and direction
+    bidirectional: bool = False  # whether the LSTM looks both ways
+    fc_size: Size = 128  # width of the two fully connected layers
+    dropout: Fraction = 0.0  # dropout after LSTM layers and fully connected layers
+    kind: Literal["lstm", "convolution"] = "lstm"
+    convolution: ConvolutionConfig = field(default_factory=ConvolutionConfig)
+
+
+def new_trunk(num_features: int, config: TrunkConfig) -> tuple[nn.Module, int]:
+    """A trunk of features of a dimension, and the dimension of its hidden values."""
+    if config.kind == "convolution":
+        return ConvolutionTrunk(num_features, config.convolution), config.convolution.channels
+    return RecurrentTrunk(num_features, config), config.fc_size
+
+
+class RecurrentTrunk(nn.Module):
+    """LSTM layers and two fully connected layers.
+
+    Args:
+        num_features: feature dimension F.
+        config: sizes.
+    """
+
+    def __init__(self, num_features: int, config: TrunkConfig) -> None:
+        super().__init__()
+        self.lstm = PaddedLSTM(
+            num_features,
+            config.lstm_size,
+            config.lstm_layers,
+            config.bidirectional,
+            config.dropout,
+        )
+        sizes = [self.lstm.output_size, config.fc_size, config.fc_size]
+        self.hidden = fully_connected(sizes, config.dropout)
+
+    def forward(self, features: torch.Tensor, num_frames: torch.Tensor) -> torch.Tensor:
+        """Hidden values, float (B, T, fc_size).
+
+        Args:
+            features: float (B, T, F), scaled.
+            num_frames: int64 (B,).
+        """
+        return self.hidden(self.lstm(features, num_frames))
 
 
 class ConvolutionTrunk(nn.Module):
