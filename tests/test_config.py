@@ -210,13 +210,12 @@ def test_paper_is_the_paper():
     assert settings == MlVaeSettings(train=settings.train)
     assert config.deltas
     lstm = {"lstm_layers": 2, "lstm_size": 512, "bidirectional": False, "fc_size": 128}
-    assert asdict(settings.model.boundary) == {**lstm, "dropout": 0.0}
-    estimator = asdict(settings.model.estimator)
-    assert {name: estimator[name] for name in (*lstm, "dropout", "kind")} == {
-        **lstm,
-        "dropout": 0.0,
-        "kind": "lstm",
-    }
+    for module in (settings.model.boundary, settings.model.estimator):
+        assert {name: asdict(module)[name] for name in (*lstm, "dropout", "kind")} == {
+            **lstm,
+            "dropout": 0.0,
+            "kind": "lstm",
+        }
     assert asdict(settings.model.generator) == {
         "encoder_fc_size": 32,
         "encoder_lstm_layers": 4,
@@ -236,6 +235,20 @@ def test_paper_is_the_paper():
     assert lambdas == (0.01, 1.0, 0.001)
     assert train.boundary_prior_strength == 10.0
     assert train == TrainConfig(max_frames=train.max_frames)
+
+
+@pytest.mark.parametrize("name", ["small", "paper"])
+def test_phones_have_one_ml_vae_sub_whoever_made_the_corpus(name):
+    recipes = CONF.parents[1]
+    paths = [
+        recipes / recipe / "conf" / f"{name}.yaml" for recipe in ("l2arctic", "speechocean762")
+    ]
+    if name == "small":
+        paths.append(recipes / "own" / "conf" / "small.yaml")
+    first, *others = (settings_of(load_config(path), "ml-vae-sub") for path in paths)
+    assert all(other == first for other in others)
+    words = settings_of(load_config(CONF / f"{name}.yaml"), "ml-vae-sub")
+    assert first.train.trusted_f1 == words.train.trusted_f1 > 0 and not first.judged
 
 
 @pytest.mark.parametrize("name", ["small", "paper"])

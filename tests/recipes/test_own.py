@@ -12,10 +12,9 @@ import soundfile
 
 import mlvae
 from mlvae.cli import main
-from mlvae.config import load_config
 from mlvae.data.dataset import load_cuts
 from mlvae.tiers import has_tier
-from tests.data.conftest import ROOT, sine
+from tests.data.conftest import sine
 from tests.formats import PAGE, check_folder, check_run, read_page, records
 from tests.recipes.conftest import QUICK, Own
 
@@ -126,8 +125,3 @@ def test_unknown_words_are_read_by_rules_where_that_is_asked_for(model, tmp_path
     (tmp_path / "other" / "model.json").write_text(json.dumps(about))
     with pytest.raises(ValueError, match="does not say how unknown words are read: no g2p"):
         mlvae.load(tmp_path / "other", g2p=True)
-
-
-def test_the_configuration_has_a_judge():
-    config = load_config(ROOT / "recipes" / "own" / "conf" / "small.yaml")
-    assert config.system("ml-vae-sub").settings.judged
