@@ -13,6 +13,7 @@ from lhotse.supervision import AlignmentItem
 
 from mlvae.data.dataset import cut_of_line
 from mlvae.data.manifests import manifest_lines, place_of, shown_id
+from mlvae.errors import one_line
 from mlvae.stage import SKIPPED
 from mlvae.tiers import has_tier, tier, units_of_words, word_spans
 
@@ -203,7 +204,7 @@ def answer_of_line(content: Mapping[str, Any], place: str) -> Answer:
         return _checked(cut_of_line(content, place, allow_commands=True))
     except Exception as error:  # of a damaged line anything
         reason = error.args[0] if isinstance(error, KeyError) and error.args else error
-        reason = " ".join(str(reason).split()).removeprefix(f"{place}: ")
+        reason = one_line(reason).removeprefix(f"{place}: ")
         raise ValueError(reason.removeprefix(f"{shown_id(content)}: ")) from error
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import mlvae
+from mlvae.errors import one_line
 from mlvae.program import start_program
 
 #: the package that brings each optional module
@@ -278,7 +279,7 @@ def _done_or_2(work: Callable[[], int]) -> int:
     try:
         return work()
     except (ValueError, OSError) as error:
-        _fail(" ".join(str(error).split()))
+        _fail(one_line(error, most=10_000))
         return 2
 
 

@@ -21,6 +21,7 @@ from mlvae.answers import Answer, Unit, read_answers
 from mlvae.data.audio import files_below
 from mlvae.data.text import decode_text, lines_of_table
 from mlvae.data.textgrid import TextGrid, read_textgrid, shift_to_recording, tidy_intervals
+from mlvae.errors import one_line
 from mlvae.made import Record, path_of_id
 from mlvae.report.textgrid import POINTS
 from mlvae.score.calibration import calibration
@@ -70,7 +71,7 @@ class _Corrections:
         self.num_unchanged = 0  # files that say what the answers say
 
     def _skip(self, place: object, reason: object) -> None:
-        self.skipped[str(place)] = " ".join(str(reason).split())
+        self.skipped[str(place)] = one_line(reason)
 
 
 class TextGrids(_Corrections):

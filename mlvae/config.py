@@ -25,6 +25,7 @@ from typing import Any, TypeVar, get_type_hints
 import yaml
 
 from mlvae.bounds import Settings, checked
+from mlvae.errors import one_line
 from mlvae.made import atomic_path
 from mlvae.systems import KINDS
 from mlvae.systems.align import AlignConfig
@@ -370,7 +371,7 @@ def _read_yaml(path: Path) -> Any:
     except RecursionError as error:
         raise ValueError(f"{path}: is nested too deeply") from error
     except (yaml.YAMLError, OSError, ValueError) as error:  # or no UTF-8, or a date of no day
-        raise ValueError(f"{path}: {' '.join(str(error).split())}") from error
+        raise ValueError(f"{path}: {one_line(error)}") from error
 
 
 def _check_nodes(node: yaml.Node, sizes: dict[int, int | None]) -> int:

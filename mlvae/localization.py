@@ -35,6 +35,7 @@ from mlvae.data.g2p import Pronunciation, write_made
 from mlvae.data.manifests import content_of
 from mlvae.data.recordings import Found, Utterance
 from mlvae.device import give_back_memory, keep_no_kernels
+from mlvae.errors import one_line, with_type
 from mlvae.made import Record
 from mlvae.model import Model, OtherVersions, load
 from mlvae.model_folder import ABOUT, other_versions, words_of_cuts
@@ -411,10 +412,10 @@ def _readable(
         try:
             yield utterance.cut(options.channel, options.allow_commands)
         except (ValueError, OSError) as error:
-            reason = " ".join(str(error).split()).removeprefix(f"{utterance.place}: ")
+            reason = one_line(error).removeprefix(f"{utterance.place}: ")
             reasons[utterance.id] = reason.removeprefix(f"{utterance.id}: ")
         except Exception as error:  # whatever is wrong with one, the others go on
-            reasons[utterance.id] = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            reasons[utterance.id] = with_type(error)
 
 
 def _content(cut: MonoCut, utterance: Utterance) -> dict[str, Any]:

@@ -20,6 +20,8 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from mlvae.errors import system_reason
+
 RECORD = ".mlvae-made.jsonl"
 LOCK = ".mlvae-lock"
 """Held by whoever writes to the folder, see `mlvae.lock`."""
@@ -35,8 +37,7 @@ class WriteError(OSError):
     """A file cannot be written: names it, and says why."""
 
     def __init__(self, path: Path, error: BaseException) -> None:
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-        super().__init__(f"{path} cannot be written: {reason or type(error).__name__}")
+        super().__init__(f"{path} cannot be written: {system_reason(error)}")
 
 
 class Record:

@@ -35,6 +35,7 @@ from mlvae.data.manifests import check_sources, recording_cut
 from mlvae.data.text import spelt_words
 from mlvae.data.units import UnitTable, canonical_units
 from mlvae.device import denormals_flushed, select_device
+from mlvae.errors import one_line, with_type
 from mlvae.model_folder import (
     ABOUT,
     ALIGNER,
@@ -49,7 +50,6 @@ from mlvae.model_folder import (
     tensors_in,
 )
 from mlvae.portions import portions, speaker_of
-from mlvae.stage import one_line
 from mlvae.systems import KINDS, Setup, TrainedSystem
 from mlvae.systems.align import Aligner
 from mlvae.systems.localize import BATCH_FRAMES
@@ -92,7 +92,7 @@ def load(
     except (ValueError, OSError):
         raise
     except Exception as error:  # whatever somebody has put there
-        reason = f"{type(error).__name__}: {one_line(error)}"
+        reason = with_type(error)
         raise ValueError(f"{folder} cannot be read as a model: {reason}") from error
 
 
@@ -312,7 +312,7 @@ class Model:
                 except (ValueError, OSError) as error:
                     skipped[cut.id] = one_line(error).removeprefix(f"{cut.id}: ")
                 except Exception as error:  # whatever is wrong with one cut, the others go on
-                    skipped[cut.id] = f"{type(error).__name__}: {one_line(error)}"
+                    skipped[cut.id] = with_type(error)
 
         for portion in portions(prepared(), lambda cut: cut.duration, speaker_of):
             self._answer_each(portion, answers, skipped)
@@ -367,7 +367,7 @@ class Model:
             found, short = self._answered(cuts)
         except Exception as error:  # whatever is wrong with one of them
             if len(cuts) == 1:
-                skipped[cuts[0].id] = f"{type(error).__name__}: {one_line(error)}"
+                skipped[cuts[0].id] = with_type(error)
                 return
             half = len(cuts) // 2
             parts = [cuts[:half], cuts[half:]]
@@ -387,7 +387,7 @@ class Model:
             self._answered(cuts)
         except Exception as error:
             if len(cuts) == 1:
-                yield cuts[0].id, f"{type(error).__name__}: {one_line(error)}"
+                yield cuts[0].id, with_type(error)
                 return
             half = len(cuts) // 2
             yield from self._failing(cuts[:half])

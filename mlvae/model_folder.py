@@ -32,8 +32,9 @@ from mlvae.data.manifests import write_json
 from mlvae.data.text import normalized
 from mlvae.data.units import UnitTable, canonical_units
 from mlvae.environment import versions
+from mlvae.errors import one_line, with_type
 from mlvae.made import file_digest
-from mlvae.stage import log, made_tree, one_line
+from mlvae.stage import log, made_tree
 from mlvae.systems import KINDS, MADE_BY_SYSTEMS
 from mlvae.tiers import units_of_words
 
@@ -449,7 +450,7 @@ def tensors_in(path: Path) -> int:
                 raise ValueError(f"{name} of shape {shape} has other bytes than it needs")
             total += numbers
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        reason = f"{type(error).__name__}: {one_line(error)}"
+        reason = with_type(error)
         raise ValueError(f"{path} is damaged or no safetensors file: {reason}") from None
     return total
 

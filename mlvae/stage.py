@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from tqdm import tqdm
 
+from mlvae.errors import one_line
 from mlvae.lock import folder_lock
 from mlvae.made import InTheWayError, Record, WriteError, atomic_path, replaced_folder, writing
 
@@ -125,11 +126,6 @@ def progress(
             shown.update()
 
 
-def one_line(error: Exception) -> str:
-    """What an error says, in one line that is not too long; its type where it says nothing."""
-    return " ".join(str(error).split())[:400] or type(error).__name__
-
-
 def in_one_line(program: str, work: Callable[[], int]) -> int:
     """Do the work of a program, which gives its exit status; that status.
 
@@ -138,7 +134,7 @@ def in_one_line(program: str, work: Callable[[], int]) -> int:
     try:
         return work()
     except (ValueError, OSError) as error:
-        print(f"{program}: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+        print(f"{program}: {one_line(error, most=10_000)}", file=sys.stderr, flush=True)
         return 1
 
 

@@ -24,8 +24,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from mlvae.acoustic.symbols import BLANKS
 from mlvae.device import num_parameters
+from mlvae.errors import one_line, with_type
 from mlvae.nn import wav2vec
-from mlvae.stage import one_line
 
 #: Files of a folder of ``transformers`` that are read.
 FOLDER_FILES = ("config.json", "preprocessor_config.json", "vocab.json")
@@ -92,7 +92,7 @@ class AcousticModel(ABC):
         try:
             found = [self(noise[None, :size], torch.tensor([size])) for size in sizes]
         except Exception as error:  # whatever a model of somebody's does
-            reason = f"{type(error).__name__}: {one_line(error)}"
+            reason = with_type(error)
             raise ValueError(f"{place} does not work as an acoustic model: {reason}") from error
         width = found[0][0].shape[-1]
         if width != len(self.symbols):
@@ -170,7 +170,7 @@ class Transformers(AcousticModel):
                 folder, use_safetensors=True, output_loading_info=True, **options
             )
         except Exception as error:  # whatever the package thinks of the files
-            reason = f"{type(error).__name__}: {one_line(error)}"
+            reason = with_type(error)
             raise ValueError(f"{folder} cannot be read as a CTC model: {reason}") from error
         finally:
             transformers.logging.set_verbosity(verbosity)

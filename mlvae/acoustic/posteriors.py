@@ -24,6 +24,7 @@ from mlvae.data.audio import read_cut
 from mlvae.data.checks import source_name
 from mlvae.data.dataset import CACHE_MB, FRAME_SHIFT, UnitDataset
 from mlvae.data.units import UnitTable
+from mlvae.errors import one_line
 from mlvae.nn import wav2vec
 
 #: Posteriors below this one count as this one.
@@ -50,7 +51,7 @@ def read_waveform(cut: Cut, sampling_rate: int) -> tuple[torch.Tensor, str]:
     try:
         samples, digest = read_cut(cut)
     except Exception as error:  # lhotse's transforms raise kinds of their own
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error)
         raise ValueError(f"{cut.id}: {source_name(cut)}: {reason}") from error
     if digest != (cut.custom or {}).get("audio_digest", digest):
         raise ValueError(
@@ -154,7 +155,7 @@ class PosteriorDataset(UnitDataset):
         try:
             log_posteriors, lengths = self.model(samples[None], torch.tensor([len(samples)]))
         except Exception as error:  # whatever a model of somebody's does with some samples
-            reason = " ".join(str(error).split())[:200]
+            reason = one_line(error)
             raise ValueError(f"{name}: the acoustic model cannot read it: {reason}") from error
         found = log_posteriors[0, : int(lengths[0])].exp()
         if len(found) == 0:

@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 
 from mlvae.data.lexicon import PHONES, fold_phone
+from mlvae.errors import system_reason
 
 #: The table that comes along: English in the IPA, as espeak-ng and others write it, to ARPAbet.
 IPA = "ipa"
@@ -85,7 +86,7 @@ def _lines(path: Path) -> list[tuple[int, str]]:
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:200]
+        reason = system_reason(error)
         raise ValueError(f"{path} cannot be read: {reason}") from None
     lines = enumerate(text.split("\n"), start=1)
     return [(number, line.rstrip("\r")) for number, line in lines if line.strip()]

@@ -30,6 +30,7 @@ from mlvae.data.text import (
     normalized,
     spelt_words,
 )
+from mlvae.errors import one_line
 from mlvae.made import Record, atomic_path, check_apart, path_of_id
 from mlvae.plausibility import training_data_warnings
 from mlvae.stage import StageReport, log, progress, stage_folder
@@ -152,7 +153,7 @@ class _Reader:
                 place = utterance.place
                 if utterance.text_file and not isinstance(error, AudioError):
                     place = utterance.text
-                reason = " ".join(str(error).split()).removeprefix(f"{utterance.place}: ")
+                reason = one_line(error).removeprefix(f"{utterance.place}: ")
                 report.skip(utterance.id, reason.removeprefix(f"{utterance.id}: "), place=place)
             else:
                 report.done()

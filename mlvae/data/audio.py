@@ -22,6 +22,7 @@ from lhotse.audio import AudioSource
 from lhotse.augmentation import AudioTransform, Resample, Speed, Tempo
 from lhotse.utils import compute_num_samples, perturb_num_samples
 
+from mlvae.errors import one_line
 from mlvae.made import writing
 
 LARGEST_SAMPLE = 2.0**31
@@ -75,7 +76,7 @@ def read_by_soundfile(more: str = "") -> Iterator[None]:
     try:
         yield
     except (soundfile.SoundFileError, TypeError) as error:  # TypeError: of a file called ``.raw``
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = one_line(error)
         raise AudioError(f"not readable as audio: {reason}{more}") from None
 
 

@@ -28,7 +28,8 @@ from torch.utils.data import Dataset
 from mlvae.data.checks import check_id
 from mlvae.data.manifests import check_is_cut, check_sources, manifest_lines, place_of, shown_id
 from mlvae.data.units import UnitTable, canonical_units
-from mlvae.stage import StageReport, one_line
+from mlvae.errors import one_line, with_type
+from mlvae.stage import StageReport
 
 #: Seconds a frame of the features.
 FRAME_SHIFT = 0.01
@@ -89,8 +90,7 @@ def cut_of_line(content: dict[str, Any], place: str, allow_commands: bool = Fals
     except ValueError as error:
         raise ValueError(f"{place}: {name}: {error}") from error
     except Exception as error:  # what lhotse raises for a wrong line is of many kinds
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise ValueError(f"{place}: {name}: not a cut of lhotse: {reason}") from error
+        raise ValueError(f"{place}: {name}: not a cut of lhotse: {with_type(error)}") from error
 
 
 class StoredCuts:

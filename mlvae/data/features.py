@@ -49,6 +49,7 @@ from mlvae.data.manifests import (
     write_json,
     write_manifest,
 )
+from mlvae.errors import with_type
 from mlvae.made import file_digest, remove_made
 from mlvae.shard import Shard, found_shards, not_done
 from mlvae.stage import SKIPPED, StageReport, atomic_path, log, progress
@@ -306,8 +307,7 @@ def _stored(
     except AudioError:
         raise
     except Exception as error:  # whatever is wrong with one cut, the others go on
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise AudioError(f"not readable as audio: {reason}") from error
+        raise AudioError(f"not readable as audio: {with_type(error)}") from error
     key = writer.write(cut.id, features)
     return _attach(cut, features.shape, digest, writer.name, str(writer.storage_path), key)
 

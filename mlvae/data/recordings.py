@@ -38,6 +38,7 @@ from mlvae.data.checks import check_id
 from mlvae.data.dataset import cut_of_line
 from mlvae.data.manifests import manifest_lines, place_of, shown_id
 from mlvae.data.text import decode_text, lines_of_table
+from mlvae.errors import system_reason
 
 #: Ends of names of texts beside recordings, in small letters; the first of them goes first.
 TEXT_SUFFIXES = (".txt", ".lab")
@@ -573,7 +574,7 @@ def _archive(path: Path) -> Callable[[str], dict[str, Any]]:
                     "member": (audio.offset_data, audio.size),
                 }
     except (tarfile.TarError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        damage = f": {' '.join(str(getattr(error, 'strerror', None) or error).split())[:100]}"
+        damage = f": {system_reason(error)}"
 
     def of(name: str) -> dict[str, Any]:
         if name not in found:

@@ -20,6 +20,8 @@ from safetensors.torch import load_file
 from torch import nn
 from torchaudio.models import Wav2Vec2Model, wav2vec2_model
 
+from mlvae.errors import one_line
+
 SAMPLING_RATE = 16000
 #: Longest recording that a model reads whole, in seconds, as attention takes memory with the
 #: square; and the sections of longer ones, with a margin on both sides.
@@ -85,7 +87,7 @@ def read_weights(path: Path, output: bool = False) -> dict[str, torch.Tensor]:
         else:
             state = torch.load(path, map_location="cpu", weights_only=True)
     except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error)
         raise ValueError(f"{path} cannot be read as weights: {reason}") from error
     if not isinstance(state, dict) or not all(map(torch.is_tensor, state.values())):
         raise ValueError(f"{path} holds no plain state of a model: a tensor by each name is wanted")
@@ -175,7 +177,7 @@ class Wav2VecCtc(nn.Module):
         try:
             missing, unexpected = self.network.load_state_dict(weights, strict=False)
         except RuntimeError as error:
-            raise ValueError(" ".join(str(error).split())) from error
+            raise ValueError(one_line(error)) from error
         missing = [name for name in missing if not name.startswith("aux.")]
         if missing or unexpected:
             raise ValueError(f"missing {missing[:3]}, left over {unexpected[:3]}")

@@ -33,6 +33,7 @@ from lhotse.supervision import AlignmentItem
 
 from mlvae.answers import Answer
 from mlvae.data.audio import read_cut, write_wav
+from mlvae.errors import one_line
 from mlvae.report.sound import peaks, spectrogram
 from mlvae.stage import log
 from mlvae.tiers import DELETED
@@ -197,7 +198,7 @@ class _Pages:
         try:
             samples, _ = read_cut(answer.cut)
         except Exception as error:  # whatever is wrong with one recording, the others are heard
-            reason = " ".join(str(error).split()) or type(error).__name__
+            reason = one_line(error)
             self.silent.append(f"{answer.id}: {reason}")
             return {"noSound": reason}
         rate = answer.cut.sampling_rate

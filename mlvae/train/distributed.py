@@ -31,6 +31,7 @@ from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from mlvae.device import select_device
+from mlvae.errors import one_line
 from mlvae.shard import Shard
 from mlvae.stage import log
 
@@ -154,7 +155,7 @@ def _join(place: _Place, backend: str) -> None:
         store.set_timeout(TIMEOUT)
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
     except (RuntimeError, ValueError) as error:  # torch has both for what does not work out
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error)
         raise ValueError(
             f"process {place.rank + 1} did not meet the others of {whole}: {reason}"
         ) from error

@@ -34,6 +34,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 from torch import nn
 
+from mlvae.errors import one_line
 from mlvae.made import remove_made, writing
 from mlvae.stage import Progress, atomic_path, log
 from mlvae.train import distributed
@@ -227,7 +228,7 @@ def load_model(path: Path, module: nn.Module) -> dict[str, Any]:
     try:
         module.load_state_dict(tensors)
     except RuntimeError as error:
-        reason = " ".join(str(error).split())[:400]
+        reason = one_line(error)
         raise ValueError(f"{path} is not of this configuration: {reason}") from error
     return metadata
 
@@ -350,7 +351,7 @@ def load_checkpoint(path: Path, state: TrainingState) -> int:
         if rank < num_processes:
             torch.set_rng_state(tensors[_of_rank("rng.cpu", rank)].cpu())
     except (RuntimeError, ValueError, KeyError) as error:
-        reason = " ".join(str(error).split())
+        reason = one_line(error)
         raise ValueError(
             f"{path} is not of this configuration; move it away to start afresh: {reason}"
         ) from error
