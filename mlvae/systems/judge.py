@@ -5,7 +5,8 @@ mispronounced, it knows badly: frames are no independent witnesses, its one rate
 speaker, and whatever is estimated from its own answers feeds on itself. A judge brings it together
 with other measures (:mod:`mlvae.train.evidence`) and with how mispronunciations cluster
 (:mod:`mlvae.train.rates`). It is fitted after training, to held-out cuts: to units that are
-replaced on purpose, and to the units as they are for how often they are wrong, under a prior.
+replaced on purpose, and to the units as they are for how often they are wrong, under a prior; or,
+where the model is trusted, to its own answers.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from mlvae.train.evidence import (
     LARGEST_ODDS,
     Evidence,
     fit_evidence,
+    fit_to_answers,
     replace_units,
 )
 from mlvae.train.goodness import UnitModel
@@ -249,9 +251,7 @@ def hold_out(
         confusable: see :func:`mlvae.train.evidence.replace_units`.
     """
     dataset, table = system.dataset, system.dataset.table
-    models = system.unit_models(aligner)
-    some = sorted(cuts, key=lambda cut: cut.id)[: config.max_cuts]
-    aligned, _ = aligner.align(CutSet.from_cuts(some), dataset.plain())
+    aligned = _aligned(system, cuts, aligner, config)
     own = {cut.id: table.ids(canonical_units(cut), cut.id) for cut in aligned}
     spans = {cut.id: spans_of_tier(cut, "fa", own[cut.id]) for cut in aligned}
     log_confusion = acoustic_confusions(
@@ -265,27 +265,61 @@ def hold_out(
         with_units(cut, table.units(units[cut.id]), units_of_words(cut)) for cut in aligned
     )
     corrupted, _ = aligner.align(rewritten, dataset.plain())
-
-    def measured(some: CutSet) -> tuple[np.ndarray, UnitSequences, list[Cut]]:
-        wrong = system.wrong_units(some)
-        known = [cut for cut in some if cut.id in wrong]
-        return measure(known, wrong, models), sequences_of(known, table), known
-
-    measures, sequences, known = measured(aligned)
-    corrupted_measures, corrupted_sequences, rewritten = measured(corrupted)
+    measures, sequences, _ = _measured(system, aligned, aligner)
+    corrupted_measures, corrupted_sequences, rewritten = _measured(system, corrupted, aligner)
     marks = np.array([mark for cut in rewritten for mark in replaced[cut.id]], dtype=bool)
     return HeldOut(measures, sequences, corrupted_measures, corrupted_sequences, marks)
 
 
+def _aligned(system: SearchedModel, cuts: CutSet, aligner: Aligner, config: JudgeConfig) -> CutSet:
+    """The cuts that a judge is fitted to, aligned."""
+    some = sorted(cuts, key=lambda cut: cut.id)[: config.max_cuts]
+    return aligner.align(CutSet.from_cuts(some), system.dataset.plain())[0]
+
+
+def _measured(
+    system: SearchedModel, cuts: CutSet, aligner: Aligner
+) -> tuple[np.ndarray, UnitSequences, list[Cut]]:
+    """Measures of the units of aligned cuts, float64 (n, M); these units; cuts that have a path."""
+    wrong = system.wrong_units(cuts)
+    known = [cut for cut in cuts if cut.id in wrong]
+    measures = measure(known, wrong, system.unit_models(aligner))
+    return measures, sequences_of(known, system.dataset.table), known
+
+
 def fit_judge(
-    system: SearchedModel, cuts: CutSet, aligner: Aligner, config: JudgeConfig, seed: int
+    system: SearchedModel,
+    cuts: CutSet,
+    aligner: Aligner,
+    config: JudgeConfig,
+    seed: int,
+    trusted: bool = False,
 ) -> Judge:
-    """Fit a judge to held-out cuts; arguments as in :func:`hold_out`.
+    """Fit a judge to held-out cuts.
+
+    Args:
+        system: as in :func:`hold_out`, as are the next ones.
+        cuts: the same.
+        aligner: the same.
+        config: the same.
+        seed: the same.
+        trusted: whether the model's own answers are what the measures are to tell; otherwise units
+            are replaced.
 
     Raises:
-        ValueError: no unit of the cuts can be replaced.
+        ValueError: no unit of the cuts can be replaced, or none has a path.
     """
-    found, table = hold_out(system, cuts, aligner, config, seed), system.dataset.table
+    table = system.dataset.table
+    if trusted:
+        measures, sequences, known = _measured(
+            system, _aligned(system, cuts, aligner, config), aligner
+        )
+        if not known:
+            raise ValueError("no utterance of the held-out part has a path: nothing to learn from")
+        evidence, rate = fit_to_answers(measures, sequences, len(table))
+        rates = Rates.independent(rate, len(table), config.rates)
+        return Judge(evidence, rates, system.unit_models(aligner), table)
+    found = hold_out(system, cuts, aligner, config, seed)
     evidence = fit_evidence(
         found.measures,
         found.sequences,
@@ -306,7 +340,7 @@ def keep_judge(judge: Judge, setup: Setup) -> dict:
     rates, evidence = judge.rates, asdict(judge.evidence)
     log(f"{setup.name}: {100 * rates.mean:.1f} % of held-out units mispronounced, it seems")
     return {
-        "expected_rate": setup.settings.judge.rates.expected,
+        "expected_rate": rates.config.expected,
         "rate": rates.mean,
         "evidence": {key: value for key, value in evidence.items() if key != "centres"},
         "within_word": rates.within_word,

@@ -50,9 +50,9 @@ class MlVaeSettings(Settings):
     train: TrainConfig = field(default_factory=TrainConfig)
     #: How the acoustic scale is chosen after training.
     calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
-    #: Whether P(mispronounced) and what is flagged are a judge's, see :mod:`mlvae.systems.judge`,
-    #: in any case, and not only where training does not trust the model (``train.trusted_f1``);
-    #: otherwise they are those of the acceptor, as in the paper.
+    #: Whether P(mispronounced) and what is flagged are a judge's, see :mod:`mlvae.systems.judge`;
+    #: otherwise they are those of the acceptor, as in the paper. A judge is fitted to the model's
+    #: own answers where ``train.trusted_f1`` trusts them, and to units that are replaced elsewhere.
     judged: bool = False
     judge: JudgeConfig = field(default_factory=JudgeConfig)  # how it is fitted
     #: Whose boundaries units get: the best ``path``'s, or those of an ``aligner``, a narrow model
@@ -87,9 +87,8 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
     init = None if setup.init is None else setup.init / "model.safetensors"
     if init is not None:
         fixed["init"] = file_digest(init)
-    # What another run has left must not be taken for this one's if it is killed.
-    for left in ("boundaries.safetensors", JUDGE):
-        remove_made(folder / left)
+    # Boundaries of another run must not be taken for those of this one if it is killed.
+    remove_made(folder / "boundaries.safetensors")
     training = Trainer(  # what it holds is of no use from here on, and large
         model,
         train_cuts,
@@ -137,13 +136,13 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
         remove_made(checkpoint)
         training["num_params"] += found["num_params"]
         training["training_seconds"] += found["training_seconds"]
-    kept_judge = as_it_was and (setup.init / JUDGE).is_file()
-    if settings.judged or kept_judge or not training["trusted"]:
+    if settings.judged:
         aligner = load_aligner(setup, train_cuts)
-        if kept_judge:
+        if as_it_was and (setup.init / JUDGE).is_file():
             judge = load_judge(setup.init / JUDGE, system.unit_models(aligner), setup.table)
         else:
-            judge = fit_judge(system, valid_cuts, aligner, settings.judge, seed)
+            trusted = settings.train.trusted_f1 > 0 and training["trusted"]
+            judge = fit_judge(system, valid_cuts, aligner, settings.judge, seed, trusted)
         training["judge"] = keep_judge(judge, setup)
     keeper.remove()
     return training
@@ -230,7 +229,7 @@ def load_ml_vae(setup: Setup, cuts: CutSet) -> TrainedMlVae:
     system = TrainedMlVae(
         model.to(device), settings.train.topology, decoding, setup.dataset, device, aligner
     )
-    if settings.judged or (setup.folder / JUDGE).is_file():
+    if settings.judged:
         models = system.unit_models(load_aligner(setup, cuts))
         system = replace(system, judge=load_judge(setup.folder / JUDGE, models, setup.table))
     return system

@@ -22,6 +22,11 @@ At a rate c of replacements ::
 
 Bias, weight and r have the greatest likelihood, with a weak prior on r. Measures that know nothing
 get a ratio of 1 everywhere.
+
+Where a model is trusted (``TrainConfig.trusted_f1``) what a deviation means is learned from its own
+answers instead: P(mispronounced) over all paths of held-out utterances is what the deviation is to
+tell (:func:`fit_to_answers`). The rate is then the model's, and the measures correct which units it
+is of.
 """
 
 from __future__ import annotations
@@ -52,6 +57,8 @@ CONFUSABLE = 0.25
 RIDGE = 1.0
 #: Units that the prior of r is worth.
 RATE_UNITS = 10.0
+#: Least and largest rate of mispronounced units that a trusted model is taken to find.
+RATE_LIMITS = 1e-3, 0.9
 #: Rates r that are tried.
 RATES = np.exp(np.linspace(math.log(0.003), math.log(0.6), 30))
 
@@ -134,6 +141,42 @@ def fit_evidence(
         rate,
         median_part,
     )
+
+
+def fit_to_answers(
+    measures: np.ndarray, sequences: UnitSequences, num_units: int
+) -> tuple[Evidence, float]:
+    """Learn what is usual from held-out units, and what a deviation means from a model's answers.
+
+    Args:
+        measures: float64 (n, M), of the utterances under their own text; the first are the log-odds
+            of P(mispronounced) over all paths.
+        sequences: of these n units.
+        num_units: N, different units.
+
+    Returns:
+        The evidence, and the rate of mispronounced units that the model finds.
+    """
+    centres = _centres(measures, sequences.unit, num_units)
+    spreads = _spreads(measures - centres.T[sequences.unit])
+    mean = _mean_deviation(measures, sequences.unit, centres, spreads)
+    median = float(np.median(mean))
+    z = _centred(mean, sequences.utterance, median, MEDIAN_PART)
+    wrong = 1 / (1 + np.exp(-measures[:, 0]))
+    rate = float(np.clip(wrong.mean(), *RATE_LIMITS))
+
+    def loss(found: np.ndarray) -> tuple[float, np.ndarray]:
+        logit = found[0] + found[1] * z
+        slope = 1 / (1 + np.exp(-np.clip(logit, -50, 50))) - wrong
+        total = (np.logaddexp(0, logit) - wrong * logit).sum() + RIDGE / 2 * found[1] ** 2
+        return total, np.array([slope.sum(), slope @ z + RIDGE * found[1]])
+
+    bias, weight = minimize(loss, np.array([-1.0, 1.0]), jac=True, method="L-BFGS-B").x.tolist()
+    bias -= math.log(rate / (1 - rate))
+    evidence = Evidence(
+        tuple(map(tuple, centres.tolist())), tuple(spreads.tolist()), median, weight, bias, rate
+    )
+    return evidence, rate
 
 
 def fit_ratio(

@@ -29,8 +29,9 @@ nobody who is named is judged by itself. (``benchmarks/judge.py`` compares.)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -42,6 +43,8 @@ FIT_ROUNDS, APPLY_ROUNDS = 30, 10
 LARGEST_STEP = 1.0
 #: Standard deviation of the couplings' prior, in log-odds.
 COUPLING_STD = 2.0
+#: Standard deviation of effects that are none.
+LEAST_STD = 1e-6
 #: Log-likelihood ratios beyond this say nothing more.
 LARGEST_RATIO = 20.0
 
@@ -129,6 +132,12 @@ class Rates:
         """From what ``asdict`` gives, and JSON keeps."""
         config = RatesConfig(**content["config"])
         return cls(**{**content, "config": config, "of_units": tuple(content["of_units"])})
+
+    @classmethod
+    def independent(cls, rate: float, num_units: int, config: RatesConfig) -> Rates:
+        """Units that are wrong at one known rate, whatever is said before them and by whom."""
+        still = replace(config, expected=rate, speaker_std=LEAST_STD)
+        return cls(still, math.log(rate / (1 - rate)), 0.0, 0.0, (0.0,) * num_units, rate)
 
     def correctness(self, sequences: UnitSequences, log_ratio: np.ndarray) -> Correctness:
         """What the chain says of some units, after the effects of their speakers are fitted.

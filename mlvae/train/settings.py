@@ -110,8 +110,9 @@ class TrainConfig(Settings):
     estimate_after: CountOrNone = 0
     #: Least F1 of corrupted validation units after the first iteration with which a model is
     #: trusted. One that is not learns nothing from what its E-step perceives: no pseudo-labels, no
-    #: estimates, and what chooses the iteration is ``corrupted_f1``. (Of learners it would come to
-    #: flag more than half.) 0 for always.
+    #: estimates; what chooses the iteration is ``corrupted_f1``; and a judge is not fitted to its
+    #: answers. (Of learners it would come to flag more than half.) 0: all learn, and judges are
+    #: fitted to no answers.
     trusted_f1: Part = 0.0
     #: Of algorithm ``reinforce``.
     reinforce: ReinforceConfig = field(default_factory=ReinforceConfig)

@@ -19,13 +19,13 @@ from mlvae.data.dataset import UnitDataset
 from mlvae.score.ranking import area_under_curve
 from mlvae.systems import Setup
 from mlvae.systems.acoustic import PosteriorNetwork
-from mlvae.systems.align import load_aligner, new_aligner
+from mlvae.systems.align import new_aligner
 from mlvae.systems.judge import JUDGE, JudgeConfig, fit_judge, measure
 from mlvae.systems.localize import TrainedMlVae
 from mlvae.systems.ml_vae import MlVaeSettings, load_ml_vae, train_ml_vae
 from mlvae.tiers import DELETED, tier, with_units
-from mlvae.train import Decoding, TrainConfig
-from mlvae.train.rates import RatesConfig
+from mlvae.train import Decoding, TrainConfig, Trainer
+from mlvae.train.rates import LEAST_STD, RatesConfig
 from tests.systems.small import ALIGN
 from tests.train.tiny import (
     CPU,
@@ -94,24 +94,33 @@ def answers(system):
     return found, wrong
 
 
-@pytest.mark.parametrize("least", [0.0, 1.0], ids=["trusted", "not trusted"])
-def test_a_model_that_is_not_trusted_has_a_judge(tmp_path, least):
-    config = config_of(iterations=1)
+@pytest.mark.parametrize(
+    ("least", "trusted"),
+    [(0.0, True), (0.6, True), (0.6, False)],
+    ids=["no rule", "trusted", "not trusted"],
+)
+def test_the_judge_of_a_trusted_model_is_fitted_to_its_answers(
+    tmp_path, monkeypatch, least, trusted
+):
+    monkeypatch.setattr(Trainer, "_trusted", lambda trainer, first: trusted)
+    config = config_of()
     settings = config.systems["sub"].settings
-    settings = replace(settings, judged=False, train=replace(settings.train, trusted_f1=least))
+    settings = replace(settings, train=replace(settings.train, trusted_f1=least))
     config = replace(config, systems={"sub": System("sub", "ml_vae", settings=settings)})
-    cuts = spoken_cuts(20)[0], spoken_cuts(20, seed=1)[0]
-    setup, _, training = trained(tmp_path, *cuts, config)
-    has_judge = least == 1.0
-    assert training["trusted"] != has_judge
-    assert ("judge" in training) == has_judge
-    assert (load_ml_vae(setup, cuts[1]).judge is not None) == has_judge
-    if has_judge:  # it does not outlive a training that trusts
-        settings = replace(settings, train=replace(settings.train, trusted_f1=0.0))
-        config.systems["sub"] = System("sub", "ml_vae", settings=settings)
-        aligned = load_aligner(setup, cuts[0]).align(cuts[0], dataset())[0]
-        train_ml_vae(setup, aligned, cuts[1])
-        assert load_ml_vae(setup, cuts[1]).judge is None
+    train_cuts, valid_cuts = spoken_cuts(60)[0], spoken_cuts(40, seed=1)[0]
+    setup, aligner, training = trained(tmp_path, train_cuts, valid_cuts, config)
+    assert training["trusted"] == trusted
+    system = load_ml_vae(setup, valid_cuts)
+    of_answers = system.judge.rates.config.speaker_std == LEAST_STD
+    assert of_answers == (least > 0 and trusted)
+    if of_answers:  # what it holds for wrong is as much as the model does
+        wrong = system.wrong_units(valid_cuts)
+        rate = torch.cat(list(wrong.values())).mean().item()
+        assert training["judge"]["rate"] == training["judge"]["expected_rate"]
+        assert training["judge"]["rate"] == pytest.approx(rate, abs=1e-6)
+        found, _ = system.localize(aligner.align(valid_cuts, dataset())[0])
+        judged = [item.score for cut in found for item in tier(cut, "mlvae")]
+        assert sum(judged) / len(judged) == pytest.approx(rate, rel=0.2)
 
 
 def test_what_is_flagged_is_what_is_more_likely_wrong_than_right(answers):

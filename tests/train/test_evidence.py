@@ -8,8 +8,15 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from mlvae.train.evidence import Evidence, fit_evidence, fit_ratio, replace_units
-from mlvae.train.rates import RatesConfig, fit_rates, unit_sequences
+from mlvae.score.ranking import average_precision
+from mlvae.train.evidence import (
+    Evidence,
+    fit_evidence,
+    fit_ratio,
+    fit_to_answers,
+    replace_units,
+)
+from mlvae.train.rates import Rates, RatesConfig, fit_rates, unit_sequences
 
 NUM_UNITS = 4
 
@@ -42,6 +49,34 @@ def test_measures_that_know_nothing_flag_nothing():
     assert np.abs(ratio).max() < 2.0
     rates = fit_rates(clean, ratio, NUM_UNITS, RatesConfig())
     assert (rates.correctness(clean, ratio).mispronounced > 0.5).mean() <= 0.05
+
+
+def test_measures_correct_which_units_a_model_finds_and_not_how_many():
+    random = np.random.default_rng(0)
+    sequences = sequences_of(5000, 1)
+    wrong = random.random(5000) < 0.15
+    own = random.normal(5.0 * wrong - 3.0, 2.0)  # log-odds
+    others = random.normal(2.0 * wrong[:, None], 1.0, (5000, 2))
+    evidence, rate = fit_to_answers(np.column_stack([own, others]), sequences, NUM_UNITS)
+    answers = 1 / (1 + np.exp(-own))
+    assert rate == pytest.approx(answers.mean())
+    rates = Rates.independent(rate, NUM_UNITS, RatesConfig())
+    ratio = evidence.log_ratio(np.column_stack([own, others]), sequences)
+    found = rates.correctness(sequences, ratio).mispronounced
+    assert found.mean() == pytest.approx(rate, abs=0.01)
+    odds = np.log(rate / (1 - rate)) + ratio  # nothing but the evidence counts
+    np.testing.assert_allclose(found, 1 / (1 + np.exp(-odds)), atol=1e-6)
+    assert average_precision(found, wrong) > average_precision(answers, wrong) + 0.02
+    again, _ = fit_to_answers(own[:, None], sequences, NUM_UNITS)
+    assert again.weight > 0
+
+
+@pytest.mark.parametrize("odds", [-40.0, 40.0])
+def test_a_model_that_is_sure_of_all_units_gives_finite_evidence(odds):
+    sequences = sequences_of(100, 1)
+    evidence, rate = fit_to_answers(np.full((100, 2), odds), sequences, NUM_UNITS)
+    ratio = evidence.log_ratio(np.full((100, 2), odds), sequences)
+    assert np.isfinite(ratio).all() and 0 < rate < 1
 
 
 def test_what_is_usual_for_a_unit_and_its_recording_is_little_evidence():
