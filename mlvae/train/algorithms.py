@@ -164,10 +164,7 @@ class Algorithm(ABC):
         aligned: spans of the tier ``fa`` by cut id, of the pronunciations that were found.
         boundary_prior: alpha and beta of p(eta).
         compiler: makes the graphs that are searched with the model as it is.
-        trusted: whether it may learn from what its E-step perceives; who trains says so.
     """
-
-    trusted = True
 
     def __init__(
         self,
@@ -212,6 +209,13 @@ class Algorithm(ABC):
     @abstractmethod
     def iterate(self, iteration: int) -> dict[str, float]:
         """Train for one iteration, the first being 0; returns scalars for the learning curves."""
+
+    def learn_from_answers(self, iteration: int) -> dict[str, float]:
+        """Learn from what the iteration's E-step has perceived; returns scalars as well.
+
+        It is called after :meth:`iterate`, where the model is trusted.
+        """
+        return {}
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """What a checkpoint needs beside modules and optimizers."""
@@ -274,6 +278,7 @@ class Alternating(Algorithm):
     Attributes:
         targets: what the estimator is trained towards, spans by cut id.
         assigned: what the last E-step found, spans by cut id; before the first, the alignment.
+        found: the same, without cuts that have no path; nothing before the first.
         estep: the search over the training cuts.
     """
 
@@ -281,6 +286,7 @@ class Alternating(Algorithm):
         """Start from the alignment, and make the search."""
         super().begin()
         self.targets = self.assigned = self.aligned
+        self.found = PackedSpans()
         self.estep = self.new_search()
         if self.config.boundary_target == "found":
             self.start_from_the_prior()
@@ -302,16 +308,22 @@ class Alternating(Algorithm):
             scalars.update(self.train_boundary(3 * iteration + 1, assignments.spans))
         if self.config.generator:
             scalars.update(self.train_generator(3 * iteration + 2, assignments))
-        pseudo = self.trusted and 0 < self.config.pseudo_labels_after <= iteration + 1
-        if pseudo or self.trusted and 0 < self.config.estimate_after <= iteration + 1:
-            if pseudo:
-                scalars["changed_units"] = self.update_pseudo_labels(assignments)
-            self.estimate(self.targets if pseudo else assignments.spans)
         scalars["changed_frames"] = changed_frames(self.assigned, assignments.spans)
         self.assigned = PackedSpans(self.assigned)
         self.assigned.update(assignments.spans)
+        self.found = assignments.spans
         scalars["path_score/train"] = assignments.score
         scalars["flag_rate/train"] = assignments.flag_rate
+        return scalars
+
+    def learn_from_answers(self, iteration: int) -> dict[str, float]:
+        """Take over pseudo-labels, rate and confusions, as the configuration says; see there."""
+        scalars: dict[str, float] = {}
+        pseudo = 0 < self.config.pseudo_labels_after <= iteration + 1
+        if pseudo:
+            scalars["changed_units"] = self.update_pseudo_labels()
+        if pseudo or 0 < self.config.estimate_after <= iteration + 1:
+            self.estimate(self.targets if pseudo else self.found)
         return scalars
 
     def train_estimator(self, epoch: int) -> dict[str, float]:
@@ -378,13 +390,13 @@ class Alternating(Algorithm):
         learner.module.eval()
         return means.result()
 
-    def update_pseudo_labels(self, assignments: EStepResult) -> float:
+    def update_pseudo_labels(self) -> float:
         """Take over what was perceived as targets; return the fraction of units that changed."""
         before = self.targets
         self.targets = PackedSpans(before)
-        self.targets.update(assignments.spans)
+        self.targets.update(self.found)
         changed = total = 0
-        for cut_id, spans in assignments.spans.items():
+        for cut_id, spans in self.found.items():
             old = [span.perceived for span in before[cut_id] if span.kind == "unit"]
             new = [span.perceived for span in spans if span.kind == "unit"]
             changed += sum(a != b for a, b in zip(old, new))

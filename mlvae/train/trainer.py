@@ -150,8 +150,11 @@ class Trainer:
             return loop.before or next(iter(loop.history), {})
 
         def iterate(iteration: int) -> dict[str, float]:
-            algorithm.trusted = self._trusted(first())
-            return self._iterate(iteration)
+            scalars = self._iterate(iteration)
+            if self._trusted(first() or scalars):
+                scalars.update(algorithm.learn_from_answers(iteration))
+                self._use_compiler()
+            return scalars
 
         loop.run(
             iterate,
@@ -176,9 +179,9 @@ class Trainer:
         """Whether the model may learn from its own answers; see ``TrainConfig.trusted_f1``.
 
         Args:
-            first: scalars of the first iteration, or of the model that is adapted; empty before.
+            first: scalars of the first iteration, or of the model that is adapted.
         """
-        return first.get("corrupted_f1", 0.0) >= self.config.trusted_f1
+        return first["corrupted_f1"] >= self.config.trusted_f1
 
     def _criterion(self, first: dict[str, float]) -> tuple[str, str]:
         """The scalar that chooses the iteration, and what it is; ``first`` as above."""

@@ -105,15 +105,15 @@ def test_nothing_is_pseudo_labelled_before_its_time(
     states = []
     trainer = make_trainer(cuts, tmp_path, replace(CONFIG, pseudo_labels_after=pseudo_labels_after))
     before = [trainer.model.log_correctness.clone(), trainer.model.log_confusion.clone()]
-    original = trainer._iterate
+    original = trainer.algorithm.learn_from_answers
 
-    def iterating(iteration):
+    def learning(iteration):
         scalars = original(iteration)
         found = [trainer.model.log_correctness, trainer.model.log_confusion]
         states.append(all(torch.equal(a, b) for a, b in zip(before, found)))
         return scalars
 
-    trainer._iterate = iterating
+    trainer.algorithm.learn_from_answers = learning
     history = trainer.fit()["history"]
     first = pseudo_labels_after or 99
     assert ["changed_units" in scalars for scalars in history] == [
@@ -194,14 +194,14 @@ def test_rate_and_table_are_estimated_from_their_time_on_without_pseudo_labellin
     monkeypatch.setattr(mlvae.train.algorithms, "estimate_confusions", estimating)
     trainer = make_trainer(cuts, tmp_path, config)
     rates = [float(trainer.model.log_correctness[1].exp())]
-    original = trainer._iterate
+    original = trainer.algorithm.learn_from_answers
 
-    def iterating(iteration):
+    def learning(iteration):
         scalars = original(iteration)
         rates.append(float(trainer.model.log_correctness[1].exp()))
         return scalars
 
-    trainer._iterate = iterating
+    trainer.algorithm.learn_from_answers = learning
     history = trainer.fit()["history"]
     late = [max(number - estimate_after + 1, 0) for number in (1, 2, 3)]
     assert rates == pytest.approx([0.15, *(0.1 * count or 0.15 for count in late)])

@@ -45,7 +45,7 @@ def cuts() -> tuple[CutSet, CutSet]:
     ("least", "scores", "learns"),
     [
         (0.0, (0.0, 0.0, 0.0), (True, True, True)),
-        (0.6, (0.6, 0.1, 0.1), (False, True, True)),
+        (0.6, (0.6, 0.1, 0.1), (True, True, True)),
         (0.6, (0.5, 0.9, 0.9), (False, False, False)),
     ],
     ids=["always", "trusted", "not trusted"],
