@@ -141,7 +141,7 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
         if as_it_was and (setup.init / JUDGE).is_file():
             judge = load_judge(setup.init / JUDGE, system.unit_models(aligner), setup.table)
         else:
-            trusted = settings.train.trusted_f1 > 0 and training["trusted"]
+            trusted = training["trusted"]
             judge = fit_judge(system, valid_cuts, aligner, settings.judge, seed, trusted)
         training["judge"] = keep_judge(judge, setup)
     keeper.remove()

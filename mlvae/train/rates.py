@@ -147,8 +147,9 @@ class Rates:
             log_ratio: float64 (n,), log p(acoustics | mispronounced) - log p(acoustics | right).
         """
         state = _State.of(self, sequences)
-        for _ in range(APPLY_ROUNDS):
-            state.update_speakers(state.expect(log_ratio))
+        if self.config.speaker_std > LEAST_STD:
+            for _ in range(APPLY_ROUNDS):
+                state.update_speakers(state.expect(log_ratio))
         return state.expect(log_ratio).result()
 
 

@@ -111,8 +111,7 @@ class TrainConfig(Settings):
     #: Least F1 of corrupted validation units after the first iteration with which a model is
     #: trusted. One that is not learns nothing from what its E-step perceives: no pseudo-labels, no
     #: estimates; what chooses the iteration is ``corrupted_f1``; and a judge is not fitted to its
-    #: answers. (Of learners it would come to flag more than half.) 0: all learn, and judges are
-    #: fitted to no answers.
+    #: answers. (Of learners it would come to flag more than half.) 0: all are trusted.
     trusted_f1: Part = 0.0
     #: Of algorithm ``reinforce``.
     reinforce: ReinforceConfig = field(default_factory=ReinforceConfig)

@@ -27,7 +27,8 @@ WORDS |= {"neemo": "N IY M OW"}
 PHONES = sorted({phone for phones in WORDS.values() for phone in phones.split()})
 PITCHES = {phone: 250.0 * place for place, phone in enumerate(PHONES, start=1)}
 RNG = np.random.default_rng(2)
-CONFIG = "silence: true\n" + QUICK.replace("  ml-vae-sub:\n", "  ml-vae-sub:\n    judged: true\n")
+#: As of people who are no readers by profession: no model is trusted.
+CONFIG = "silence: true\n" + QUICK.replace("trusted_f1: 0.0", "trusted_f1: 1.0")
 
 
 def speak(words: list[str], rng: np.random.Generator) -> np.ndarray:

@@ -24,7 +24,7 @@ from mlvae.systems.judge import JUDGE, JudgeConfig, fit_judge, measure
 from mlvae.systems.localize import TrainedMlVae
 from mlvae.systems.ml_vae import MlVaeSettings, load_ml_vae, train_ml_vae
 from mlvae.tiers import DELETED, tier, with_units
-from mlvae.train import Decoding, TrainConfig, Trainer
+from mlvae.train import Decoding, TrainConfig
 from mlvae.train.rates import LEAST_STD, RatesConfig
 from tests.systems.small import ALIGN
 from tests.train.tiny import (
@@ -46,6 +46,7 @@ def config_of(iterations: int = 4) -> RecipeConfig:
         topology="substitution",
         states_per_unit=2,
         generator=False,
+        trusted_f1=1.0,
         decoding=Decoding(acoustic_scale=0.5, deletions=True),
     )
     settings = MlVaeSettings(
@@ -96,13 +97,10 @@ def answers(system):
 
 @pytest.mark.parametrize(
     ("least", "trusted"),
-    [(0.0, True), (0.6, True), (0.6, False)],
-    ids=["no rule", "trusted", "not trusted"],
+    [(0.0, True), (1.0, False)],
+    ids=["trusted", "not trusted"],
 )
-def test_the_judge_of_a_trusted_model_is_fitted_to_its_answers(
-    tmp_path, monkeypatch, least, trusted
-):
-    monkeypatch.setattr(Trainer, "_trusted", lambda trainer, first: trusted)
+def test_the_judge_of_a_trusted_model_is_fitted_to_its_answers(tmp_path, least, trusted):
     config = config_of()
     settings = config.systems["sub"].settings
     settings = replace(settings, train=replace(settings.train, trusted_f1=least))
@@ -112,7 +110,7 @@ def test_the_judge_of_a_trusted_model_is_fitted_to_its_answers(
     assert training["trusted"] == trusted
     system = load_ml_vae(setup, valid_cuts)
     of_answers = system.judge.rates.config.speaker_std == LEAST_STD
-    assert of_answers == (least > 0 and trusted)
+    assert of_answers == trusted
     if of_answers:  # what it holds for wrong is as much as the model does
         wrong = system.wrong_units(valid_cuts)
         rate = torch.cat(list(wrong.values())).mean().item()
