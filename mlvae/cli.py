@@ -279,7 +279,7 @@ def _done_or_2(work: Callable[[], int]) -> int:
     try:
         return work()
     except (ValueError, OSError) as error:
-        _fail(one_line(error, most=10_000))
+        _fail(one_line(error))
         return 2
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 
-def one_line(error: object, most: int = 400) -> str:
-    """An error's message, or a text, in one line of at most so many characters.
+def one_line(error: object, most: int | None = None) -> str:
+    """An error's message, or a text, in one line; of an error that says nothing its type.
 
-    Of an error that says nothing it is its type.
+    Args:
+        error: our own messages are whole: what they name may be long, and the reason comes last.
+        most: characters that count, of messages of other libraries.
     """
     return " ".join(str(error).split())[:most] or type(error).__name__
 
@@ -18,4 +20,4 @@ def system_reason(error: BaseException) -> str:
 
 def with_type(error: Exception) -> str:
     """The type of an error that nobody has foreseen, and its message, in one line."""
-    return f"{type(error).__name__}: {one_line(error)}"
+    return f"{type(error).__name__}: {one_line(error, most=400)}"

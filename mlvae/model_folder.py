@@ -295,7 +295,7 @@ def _json_of(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path} cannot be read: {one_line(error)}") from None
+        raise ValueError(f"{path} cannot be read: {one_line(error, most=400)}") from None
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds no JSON object")
     return content

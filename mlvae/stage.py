@@ -134,7 +134,7 @@ def in_one_line(program: str, work: Callable[[], int]) -> int:
     try:
         return work()
     except (ValueError, OSError) as error:
-        print(f"{program}: {one_line(error, most=10_000)}", file=sys.stderr, flush=True)
+        print(f"{program}: {one_line(error)}", file=sys.stderr, flush=True)
         return 1
 
 

@@ -228,7 +228,7 @@ def _json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path} cannot be read: {one_line(error)}") from None
+        raise ValueError(f"{path} cannot be read: {one_line(error, most=400)}") from None
 
 
 def _check_sizes(path: Path) -> None:
@@ -302,7 +302,9 @@ class Onnx(AcousticModel):
                 str(path), options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # both packages raise kinds of their own
-            raise ValueError(f"{path} cannot be read as ONNX: {one_line(error)}") from error
+            raise ValueError(
+                f"{path} cannot be read as ONNX: {one_line(error, most=400)}"
+            ) from error
         inputs = self.session.get_inputs()
         rank = len(inputs[0].shape)
         if rank not in (2, 3) or len(inputs) > 2:
@@ -381,7 +383,7 @@ class StoredPosteriors:
         try:
             found = torch.from_numpy(cut.load_custom(self.field)).float()
         except Exception as error:  # lhotse's storages raise many kinds
-            reason = one_line(error)
+            reason = one_line(error, most=400)
             raise ValueError(f"{cut.id}: {self.field} cannot be read: {reason}") from error
         if found.ndim != 2 or found.shape[1] != len(self.symbols) or not len(found):
             raise ValueError(

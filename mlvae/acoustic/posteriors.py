@@ -51,7 +51,7 @@ def read_waveform(cut: Cut, sampling_rate: int) -> tuple[torch.Tensor, str]:
     try:
         samples, digest = read_cut(cut)
     except Exception as error:  # lhotse's transforms raise kinds of their own
-        reason = one_line(error)
+        reason = one_line(error, most=200)
         raise ValueError(f"{cut.id}: {source_name(cut)}: {reason}") from error
     if digest != (cut.custom or {}).get("audio_digest", digest):
         raise ValueError(
@@ -155,7 +155,7 @@ class PosteriorDataset(UnitDataset):
         try:
             log_posteriors, lengths = self.model(samples[None], torch.tensor([len(samples)]))
         except Exception as error:  # whatever a model of somebody's does with some samples
-            reason = one_line(error)
+            reason = one_line(error, most=200)
             raise ValueError(f"{name}: the acoustic model cannot read it: {reason}") from error
         found = log_posteriors[0, : int(lengths[0])].exp()
         if len(found) == 0:

@@ -164,7 +164,7 @@ def load_features(cut: Cut) -> np.ndarray:
     try:
         features = cut.load_features()
     except Exception as error:  # lhotse's storages raise many kinds
-        raise _damaged(cut, f"they cannot be read: {one_line(error)}") from error
+        raise _damaged(cut, f"they cannot be read: {one_line(error, most=400)}") from error
     expected = (cut.num_frames, cut.num_features)
     if features.shape != expected:
         raise _damaged(cut, f"their shape is {features.shape}, not {expected}")

@@ -87,7 +87,7 @@ def read_weights(path: Path, output: bool = False) -> dict[str, torch.Tensor]:
         else:
             state = torch.load(path, map_location="cpu", weights_only=True)
     except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
-        reason = one_line(error)
+        reason = one_line(error, most=200)
         raise ValueError(f"{path} cannot be read as weights: {reason}") from error
     if not isinstance(state, dict) or not all(map(torch.is_tensor, state.values())):
         raise ValueError(f"{path} holds no plain state of a model: a tensor by each name is wanted")

@@ -155,7 +155,7 @@ def _join(place: _Place, backend: str) -> None:
         store.set_timeout(TIMEOUT)
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
     except (RuntimeError, ValueError) as error:  # torch has both for what does not work out
-        reason = one_line(error)
+        reason = one_line(error, most=200)
         raise ValueError(
             f"process {place.rank + 1} did not meet the others of {whole}: {reason}"
         ) from error

@@ -228,7 +228,7 @@ def load_model(path: Path, module: nn.Module) -> dict[str, Any]:
     try:
         module.load_state_dict(tensors)
     except RuntimeError as error:
-        reason = one_line(error)
+        reason = one_line(error, most=400)
         raise ValueError(f"{path} is not of this configuration: {reason}") from error
     return metadata
 

@@ -150,7 +150,7 @@ def test_what_is_found_is_mostly_right(finished):
     assert ours["macro_f1"] > all_flagged["macro_f1"]
     for name in ("FA", "ML-VAE", "ML-VAE-sub"):
         assert systems[name]["average_iou"] > 0.7
-    assert systems["ML-VAE-sub"]["average_iou"] > systems["ML-VAE"]["average_iou"]
+    assert systems["ML-VAE-sub"]["average_iou"] > systems["ML-VAE"]["average_iou"] + 0.02
     sub = systems["ML-VAE-sub"]
     assert sub["hard_f1"] > 0.65
     assert sub["pooled_f1"] > 0.6

@@ -16,7 +16,6 @@ import pytest
 import soundfile
 import torch
 from lhotse import CutSet
-from lhotse.supervision import AlignmentItem
 from lhotse.utils import fastcopy
 
 import mlvae
@@ -55,32 +54,14 @@ def plain(cuts: CutSet) -> CutSet:
     )
 
 
-def without_scores(alignment: dict[str, list[AlignmentItem]]) -> dict[str, list[AlignmentItem]]:
-    return {
-        name: [item._replace(score=None) for item in items] for name, items in alignment.items()
-    }
-
-
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_a_copy_answers_to_the_bit_what_stage_5_answered(finished, models, name, tmp_path):
-    """But for P of a judged system: the aligner that the judge asks has other batches there."""
+def test_a_copy_answers_to_the_bit_what_stage_5_answered(finished, models, name):
     answered = load_cuts(finished.exp / name / "cuts_test.jsonl.gz")
     found = mlvae.load(models[name]).localize(plain(answered))
     assert found.skipped == {}
     assert len(found.answers) == len(answered) > 5
-    shutil.copytree(models[name], tmp_path / name)
-    again = mlvae.load(tmp_path / name).localize(plain(answered))
-    for answer, cut, other in zip(found.answers, answered, again.answers):
-        mine = answer.cut.supervisions[0].alignment
-        assert mine == other.cut.supervisions[0].alignment
-        theirs = cut.supervisions[0].alignment
-        if name == "ml-vae":
-            assert mine == theirs
-        assert without_scores(mine) == without_scores(theirs)
-        for tier, items in mine.items():
-            scores = [[item.score for item in some] for some in (items, theirs[tier])]
-            if None not in scores[0]:
-                assert scores[0] == pytest.approx(scores[1], abs=1e-4)
+    for answer, cut in zip(found.answers, answered):
+        assert answer.cut.supervisions[0].alignment == cut.supervisions[0].alignment
         assert [unit.symbol for unit in answer.units] == cut.supervisions[0].custom["units"]
         assert [word.symbol for word in answer.words] == cut.supervisions[0].custom["words"]
         assert answer.loop_gain == cut.custom["loop_gain"] >= 0
