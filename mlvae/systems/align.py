@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import accumulate, chain
 from pathlib import Path
@@ -191,7 +191,9 @@ class Aligner:
         cuts = list(cuts)
         units = [dataset.table.ids(canonical_units(cut), cut.id) for cut in cuts]
         padded, position = _with_margins(
-            [dataset.features(cut) for cut in cuts], self.config.model.context
+            (dataset.features(cut) for cut in cuts),
+            [cut.num_frames for cut in cuts],
+            self.config.model.context,
         )
         self.model.scale.set(padded[position].pow_(2).mean(0).sqrt())
         begun = init is not None and self._begin_from(init)
@@ -690,17 +692,22 @@ def _reset(module: torch.nn.Module) -> None:
         module.reset_parameters()
 
 
-def _with_margins(features: list[torch.Tensor], context: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _with_margins(
+    features: Iterable[torch.Tensor], num_frames: Sequence[int], context: int
+) -> tuple[torch.Tensor, torch.Tensor]:
     """All frames in one matrix with ``context`` zero rows around each cut, and where frames lie."""
-    margin = features[0].new_zeros(context, features[0].shape[1])
-    rows: list[torch.Tensor] = [margin]
-    position = []
-    begin = context
-    for matrix in features:
-        rows += [matrix, margin]
-        position.append(torch.arange(begin, begin + len(matrix)))
-        begin += len(matrix) + context
-    return torch.cat(rows), torch.cat(position)
+    # Filled cut by cut: all features beside the matrix would take as much memory again.
+    total, padded = sum(num_frames), torch.zeros(0, 0)
+    position = torch.zeros(total, dtype=torch.int64)
+    begin, filled = context, 0
+    for matrix, length in zip(features, num_frames):
+        if not filled:
+            rows = total + context * (len(num_frames) + 1)
+            padded = matrix.new_zeros(rows, matrix.shape[1])
+        padded[begin : begin + length] = matrix
+        position[filled : filled + length] = torch.arange(begin, begin + length)
+        begin, filled = begin + length + context, filled + length
+    return padded, position
 
 
 def _flat_start(

@@ -173,13 +173,13 @@ def train_boundary_aligner(
     config, dataset, device = setup.config, setup.dataset, setup.device
     chosen = drawn({cut.id: cut.num_frames for cut in cuts}, setup.seed)
     cuts = CutSet.from_cuts(cut for cut in cuts if cut.id in chosen)
-    search = EStep(
-        search_compiler(system.model, system.topology, system.decoding),
-        cuts,
-        dataset,
-        config.align.search_frames,
+    compiler = search_compiler(system.model, system.topology, system.decoding)
+    # Its graphs are of no use while the aligner is trained.
+    found = (
+        EStep(compiler, cuts, dataset, config.align.search_frames)
+        .run(system.model, system.decoding, device, passes=passes)
+        .spans
     )
-    found = search.run(system.model, system.decoding, device, passes=passes).spans
     perceived = []
     for cut in cuts:
         spoken = [s for s in found.get(cut.id, []) if s.kind == "unit" and not s.is_deletion]

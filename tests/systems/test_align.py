@@ -67,7 +67,7 @@ def test_a_flat_start_with_silence_begins_and_ends_with_it():
 def test_windows_lie_within_their_cut(context):
     """Training reads windows from one matrix of all frames: no cut may see its neighbour."""
     features = [torch.full((length, 2), float(length)) for length in (3, 1, 4)]
-    padded, position = _with_margins(features, context)
+    padded, position = _with_margins(features, [3, 1, 4], context)
     assert torch.equal(padded[position], torch.cat(features))
     offsets = torch.arange(2 * context + 1) - context
     windows = padded[position.unsqueeze(1) + offsets]
