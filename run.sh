@@ -33,9 +33,9 @@ seed=0              # of everything random
 allow_commands=false  # whether stage 1 runs shell commands that manifests name for audio files
 allow_shared_recordings=false  # whether train, valid and test may have a recording in common
 report=true         # whether stage 6 makes pages to see and hear the answers in a browser
-shard=              # stage 1 or 5 alone: one of n parts of its work, as in 3/8; see docs/scale.md
+shard=              # stage 1, 3 or 5 alone: one of n parts of its work, as in 3/8; see docs/scale.md
 cache_mb=1000       # most memory, in MB, that stages 3 to 5 give to features which they have read
-num_processes=1     # processes that share stages 1, 4 and 5, each on a GPU of its own or on the CPU
+num_processes=1     # processes that share stages 1, 3, 4 and 5, each on a GPU of its own or on the CPU
 # end options
 
 root=$(dirname -- "$0")
@@ -69,8 +69,8 @@ conf=$root/recipes/$recipe/conf/$config.yaml
   usage_error "--num-processes must be a positive number of at most 3 digits, not '$num_processes'"
 [[ -z $shard || $shard =~ ^[1-9][0-9]*/[1-9][0-9]*$ ]] ||
   usage_error "--shard must be i/n, as in 3/8, not '$shard'"
-[[ -z $shard || ($stage == "$stop_stage" && $stage =~ ^[15]$) ]] ||
-  usage_error "--shard goes with stage 1 or 5 alone: --stage 5 --stop-stage 5"
+[[ -z $shard || ($stage == "$stop_stage" && $stage =~ ^[135]$) ]] ||
+  usage_error "--shard goes with stage 1, 3 or 5 alone: --stage 5 --stop-stage 5"
 [[ $cache_mb =~ ^[0-9]{1,7}$ ]] ||
   usage_error "--cache-mb must be a whole number of at most 7 digits, not '$cache_mb'"
 [[ $seed =~ ^(0|[1-9][0-9]{0,17})$ ]] ||
@@ -143,7 +143,8 @@ run_stage 0 prepare "recipes/$recipe/prepare.py" --corpus "$corpus" --data-dir "
 run_stage 1 fbank local/fbank.py "${fbank_options[@]}" ${shard:+--shard "$shard"}
 run_stage 2 units local/units.py --data-dir "$data" ${units_options[@]+"${units_options[@]}"} \
   ${init_options[@]+"${init_options[@]}"}
-run_stage 3 align local/align.py "${model_options[@]}" ${init_options[@]+"${init_options[@]}"}
+run_stage 3 align local/align.py "${model_options[@]}" ${init_options[@]+"${init_options[@]}"} \
+  ${shard:+--shard "$shard"}
 run_stage 4 train local/train.py --num-processes "$num_processes" "${system_options[@]}" \
   ${init_options[@]+"${init_options[@]}"} ${w2v_checkpoint:+--w2v-checkpoint "$w2v_checkpoint"}
 run_stage 5 localize local/localize.py "${system_options[@]}" ${shard:+--shard "$shard"}

@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,23 +13,29 @@ from options import ModelOptions, parse_model_options
 
 from mlvae.config import load_config
 from mlvae.data.dataset import StoredCuts, UnitDataset, read_cuts
-from mlvae.data.manifests import line_of, manifest_lines, read_json, write_json, write_lines
+from mlvae.data.manifests import write_json
 from mlvae.data.units import UnitTable
 from mlvae.device import denormals_flushed, select_device
-from mlvae.made import Record, file_digest, remove_made, writing
+from mlvae.made import Record, file_digest, remove_made
 from mlvae.plausibility import FlaggedUnits, count_flagged, training_warnings
 from mlvae.portions import answer_in_portions, portioned, remove_parts, speaker_of
 from mlvae.program import start_program
 from mlvae.report.textgrid import textgrid_paths, write_textgrids
-from mlvae.shard import Shard, dealt, found_shards, not_done, remove_shards
+from mlvae.shard import (
+    RUN,
+    Shard,
+    check_done,
+    dealt,
+    found_shards,
+    join_manifests,
+    remove_shards,
+)
 from mlvae.stage import StageReport, in_one_line, log, stage_folder
 from mlvae.systems import Localizer, Setup, load_localizers, models_digest
 from mlvae.train.distributed import in_shards
 from mlvae.train.loop import keep_passes
 
 CHECKPOINT = "localize-checkpoint.safetensors"
-#: Of a shard: what answered in it, and what it answered.
-RUN = "run.json"
 TIERS = ["fa", "mlvae", "mlvae_perceived"]
 
 
@@ -113,7 +118,9 @@ def localize(options: ModelOptions, shards: Mapping[Shard, Path]) -> int:
         }
         if shards:
             due = {own[cut_id] for cut_id in cuts.ids}
-            check_done(shards, due, runs, file_digest(manifest), options.exp_dir)
+            cuts_digest = file_digest(manifest)
+            due_runs = {f"{name}/{RUN}": {**run, "cuts": cuts_digest} for name, run in runs.items()}
+            check_done(shards, due, due_runs, options.exp_dir)
         for name in localizers:  # before the work
             record, folder = Record.begin(home), home / name
             record.check([folder / "cuts_test.jsonl.gz", folder / CHECKPOINT])
@@ -129,7 +136,9 @@ def localize(options: ModelOptions, shards: Mapping[Shard, Path]) -> int:
             path = folder / "cuts_test.jsonl.gz"
             if shards:
                 answers = {shard: home / name / path.name for shard, home in shards.items()}
-                too_short = join(path, {cut_id: answers[own[cut_id]] for cut_id in cuts.ids})
+                too_short = join_manifests(
+                    path, {cut_id: answers[own[cut_id]] for cut_id in cuts.ids}
+                )
             else:
                 keeper = keep_passes(folder / CHECKPOINT, runs[name], 0, [cuts])
                 every = read_cuts(manifest)
@@ -175,62 +184,6 @@ def shards_of(manifest: Path, count: int) -> dict[str, Shard]:
             seconds[cut.id] = cut.duration
     numbers = dealt(((groups[cut_id], seconds[cut_id]) for cut_id in groups), count)
     return {cut_id: Shard(count, numbers[group]) for cut_id, group in groups.items()}
-
-
-def check_done(
-    shards: Mapping[Shard, Path],
-    due: Set[Shard],
-    runs: Mapping[str, Mapping[str, str]],
-    cuts: str,
-    above: Path,
-) -> None:
-    """ValueError unless shards that are due have answered by all systems, and in the same run."""
-    left = set(due - shards.keys())
-    for shard in due & shards.keys():
-        home = shards[shard]
-        for name, run in runs.items():
-            if not (home / name / RUN).is_file():
-                left.add(shard)
-            elif read_json(home / name / RUN) != {**run, "cuts": cuts}:
-                raise ValueError(
-                    f"{home / name}: of other models, cuts or settings: run it again with --shard "
-                    f"{shard}, or delete the folder"
-                )
-    if left:
-        raise not_done(above, left)
-
-
-def join(path: Path, answers: Mapping[str, Path]) -> list[str]:
-    """Write a manifest of what shards have found, in the order of one process.
-
-    Args:
-        path: of the manifest.
-        answers: by id of a cut, in this order, the manifest of its shard.
-
-    Returns:
-        The ids of the cuts that have no answer.
-
-    Raises:
-        ValueError: a manifest of a shard is damaged; names it.
-        WriteError: something cannot be written.
-    """
-    places: dict[str, tuple[int, int]] = {}
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent) as file:  # there may be too many to open all
-            for one in dict.fromkeys(answers.values()):
-                for _, content in manifest_lines(one):
-                    line = line_of(content)
-                    places[str(content.get("id"))] = file.tell(), len(line)
-                    file.write(line)
-
-            def lines() -> Iterator[bytes]:
-                for begin, size in (places[name] for name in answers if name in places):
-                    file.seek(begin)
-                    yield file.read(size)
-
-            write_lines(path, lines())
-    return [name for name in answers if name not in places]
 
 
 if __name__ == "__main__":

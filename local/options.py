@@ -41,8 +41,8 @@ def parse_model_options(
 ) -> ModelOptions:
     """Parse the command line of a stage; one ``with_systems`` is told which of them.
 
-    One with systems that does not train has shards. One that ``trains`` may begin from a model
-    folder; stage 3, which has no systems, always may.
+    One that ``trains`` systems has no shards. It may begin from a model folder, as stage 3 may,
+    which has no systems.
     """
     parser = ArgumentParser(prog=program, description=description)
     parser.add_argument("--data-dir", type=Path, required=True, help="corpus folder")
@@ -76,7 +76,7 @@ def parse_model_options(
             type=Optional[PositiveInt],
             help="processes that train together; this is one of them (default: as torchrun says)",
         )
-    if with_systems and not trains:
+    if not trains:
         parser.add_argument("--shard", type=Optional[Shard], help=SHARD_HELP)
     found = parser.parse_args(argv).as_dict()
     return ModelOptions(**{**found, "systems": found.get("systems", "").split()})

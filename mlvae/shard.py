@@ -11,17 +11,22 @@ from __future__ import annotations
 import contextlib
 import heapq
 import re
+import tempfile
 import zlib
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from jsonargparse.typing import register_type
 
-from mlvae.made import Record
+from mlvae.data.manifests import line_of, manifest_lines, read_json, write_lines
+from mlvae.made import Record, writing
 
 SHARDS = "shards"
+#: Of a shard: what answered in it, and what it answered.
+RUN = "run.json"
 #: Of the option ``--shard`` of stages.
 SHARD_HELP = "one of n parts of the work, as in 3/8; the stage without it joins them"
 #: More processes than any array of jobs has.
@@ -118,6 +123,71 @@ def not_done(above: Path, shards: Iterable[Shard]) -> ValueError:
         f"{Path(above) / SHARDS}: not done, or not to the end: shard {', '.join(names[:20])}"
         f"{more}; run each again with --shard, then this, or delete the folder to do without"
     )
+
+
+def check_done(
+    shards: Mapping[Shard, Path],
+    due: Set[Shard],
+    runs: Mapping[str, Mapping[str, Any]],
+    above: Path,
+) -> None:
+    """Check that shards that are due are done, by all that was to answer, and in the same run.
+
+    Args:
+        shards: those that have written something, with their folders.
+        due: those that have something to do.
+        runs: by name of a file in the folder of a shard, what it must say.
+        above: the folder of the stage.
+
+    Raises:
+        ValueError: they are not; names the shards.
+    """
+    left = set(due - shards.keys())
+    for shard in due & shards.keys():
+        for name, run in runs.items():
+            file = shards[shard] / name
+            if not file.is_file():
+                left.add(shard)
+            elif read_json(file) != run:
+                raise ValueError(
+                    f"{file.parent}: of other models, cuts or settings: run it again with --shard "
+                    f"{shard}, or delete the folder"
+                )
+    if left:
+        raise not_done(above, left)
+
+
+def join_manifests(path: Path, answers: Mapping[str, Path]) -> list[str]:
+    """Write a manifest of what shards have found, in the order of one process.
+
+    Args:
+        path: of the manifest.
+        answers: by id of a cut, in this order, the manifest of its shard.
+
+    Returns:
+        The ids of the cuts that have no answer.
+
+    Raises:
+        ValueError: a manifest of a shard is damaged; names it.
+        WriteError: something cannot be written.
+    """
+    places: dict[str, tuple[int, int]] = {}
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent) as file:  # there may be too many to open all
+            for one in dict.fromkeys(answers.values()):
+                for _, content in manifest_lines(one):
+                    line = line_of(content)
+                    places[str(content.get("id"))] = file.tell(), len(line)
+                    file.write(line)
+
+            def lines() -> Iterator[bytes]:
+                for begin, size in (places[name] for name in answers if name in places):
+                    file.seek(begin)
+                    yield file.read(size)
+
+            write_lines(path, lines())
+    return [name for name in answers if name not in places]
 
 
 def remove_shards(folders: Iterable[Path]) -> None:

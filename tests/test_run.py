@@ -114,7 +114,7 @@ def test_run_hands_the_utterance_of_the_picture_to_stage_6(project):
     assert stages(project)[-1].endswith("--seed 0 --report false")
 
 
-@pytest.mark.parametrize("number", ["1", "5"])
+@pytest.mark.parametrize("number", ["1", "3", "5"])
 def test_run_hands_a_shard_to_its_stage(project, number):
     options = ("--stage", number, "--stop-stage", number, "--shard", "3/8")
     assert run(project, *options).returncode == 0
@@ -267,7 +267,7 @@ def test_help_lists_every_option(project):
         (["--allow-commands", "yes"], "--allow-commands must be true or false, not 'yes'"),
         (["--allow-shared-recordings="], "--allow-shared-recordings must be true or false"),
         (["--shard", "1"], "--shard must be i/n, as in 3/8, not '1'"),
-        (["--shard", "1/2", "--stop-stage", "1"], "--shard goes with stage 1 or 5 alone"),
+        (["--shard", "1/2", "--stop-stage", "1"], "--shard goes with stage 1, 3 or 5 alone"),
         (["--cache-mb", "1.5"], "--cache-mb must be a whole number"),
         (["--num-processes", "0"], "--num-processes must be a positive number"),
         (["--num-processes", "1000"], "--num-processes must be a positive number"),

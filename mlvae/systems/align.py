@@ -185,9 +185,6 @@ class Aligner:
         """
         seed_everything(seed)
         self.model.apply(_reset)
-        setup: dict = {"units": dataset.table.symbols}
-        if init is not None:
-            setup["init"] = file_digest(init)
         cuts = list(cuts)
         units = [dataset.table.ids(canonical_units(cut), cut.id) for cut in cuts]
         padded, position = _with_margins(
@@ -210,8 +207,7 @@ class Aligner:
                 _flat_start(cut.num_frames, sequence, layout.states_per_unit, silence, speech)
             )
         optimizer = torch.optim.Adam(self.model.parameters(), lr=self.config.learning_rate)
-        setup["shape"] = [padded.shape[1], layout.num_posteriors]
-        identity = run_identity(asdict(self.config), seed, setup, [cuts])
+        identity = self.identity(cuts, dataset, seed, init)
         state = TrainingState({"model": self.model}, {"model": optimizer}, {}, passes=self.passes)
         rounds = adapted_count(self.config.rounds) if begun else self.config.rounds
         loop = Loop(state, identity, rounds, checkpoint, name="align, round")
@@ -245,6 +241,19 @@ class Aligner:
             "training_seconds": round(loop.seconds, 1),
             "path_scores": [scalars["path_score"] for scalars in loop.history],
         }
+
+    def identity(
+        self, cuts: Sequence[Cut], dataset: UnitDataset, seed: int, init: Path | None = None
+    ) -> str:
+        """Equal for trainings that give the same aligner; arguments as of :meth:`train`."""
+        num_features = dataset.features(cuts[0]).shape[1]
+        setup: dict = {
+            "units": dataset.table.symbols,
+            "shape": [num_features, self.compiler.layout.num_posteriors],
+        }
+        if init is not None:
+            setup["init"] = file_digest(init)
+        return run_identity(asdict(self.config), seed, setup, [cuts])
 
     def align(
         self, cuts: CutSet, dataset: UnitDataset, passes: Passes | None = None

@@ -10,7 +10,7 @@ from lhotse import CutSet
 
 from mlvae.bounds import Settings
 from mlvae.data.units import canonical_units
-from mlvae.device import num_parameters, seed_everything
+from mlvae.device import give_back_memory, num_parameters, seed_everything
 from mlvae.made import file_digest, remove_made
 from mlvae.nn import MlVae, MlVaeConfig
 from mlvae.stage import log
@@ -101,6 +101,7 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
         fixed,
         init,
     ).fit()
+    give_back_memory()
     if not distributed.is_main():
         return training
     path = folder / "model.safetensors"
@@ -187,6 +188,7 @@ def train_boundary_aligner(
             units = [s.perceived if s.perceived >= 0 else s.unit for s in spoken]
             words = [s.word for s in spoken]
             perceived.append(with_units(cut, dataset.table.units(units), words))
+    give_back_memory()
     states = config.align.model.states_per_unit
     long_enough = CutSet.from_cuts(
         cut for cut in perceived if states * len(canonical_units(cut)) <= cut.num_frames

@@ -219,7 +219,10 @@ def average(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def in_shards(
-    work: Callable[[Shard | None], int], shard: Shard | None = None, device: str = "cpu"
+    work: Callable[[Shard | None], int],
+    shard: Shard | None = None,
+    device: str = "cpu",
+    first: Callable[[], int] | None = None,
 ) -> int:
     """Do the work of a stage in a shard for each process that ``torchrun`` started, and join them.
 
@@ -228,6 +231,8 @@ def in_shards(
             where there are none; returns the exit status.
         shard: the one that was asked for, which is all that is done then.
         device: ``auto``, ``cpu`` or ``cuda``; on a machine with several GPUs, each process has one.
+        first: what the first process does before all work on their shards; returns an exit status,
+            with which it ends for all if it is not 0.
 
     Returns:
         The exit status of joining, in every process; or of what was done alone.
@@ -240,6 +245,8 @@ def in_shards(
     with process_group(device):
         if world_size() == 1:
             return work(None)
+        if first is not None and (status := gather(first() if is_main() else 0)[0]):
+            return status
         work(Shard(world_size(), rank() + 1))  # whatever comes of it: joining says what is missing
         barrier()
         return gather(work(None) if is_main() else 0)[0]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
-import inspect
 import json
 import os
 import re
@@ -20,10 +20,11 @@ from mlvae.data.features import written_files
 from mlvae.data.manifests import write_manifest
 from mlvae.lock import folder_lock
 from mlvae.made import Record, atomic_path
+from mlvae.shard import join_manifests
 from mlvae.stage import SKIPPED, StageReport
 from mlvae.tiers import tier
 from tests.answering import make_cut
-from tests.data.conftest import ROOT, load_script
+from tests.data.conftest import ROOT
 from tests.recipes.conftest import ANSWERS, Recipe
 
 MANIFEST = "manifests/cuts_train.jsonl.gz"
@@ -96,6 +97,61 @@ def test_answers_of_shards_are_those_of_one_process(finished, localized, capsys)
                     assert one.score == pytest.approx(other.score, abs=1e-6)
 
 
+def aligned(recipe: Recipe) -> dict[str, bytes]:
+    """What stage 3 has left; of its training not how long it took."""
+    folder = recipe.exp / "fa"
+    paths = [*folder.glob("*.gz"), *folder.glob("*.safetensors")]
+    found = {path.name: path.read_bytes() for path in paths}
+    training = json.loads((folder / "training.json").read_bytes())
+    del training["training_seconds"]
+    return {**found, "training": json.dumps(training).encode()}
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_alignments_of_shards_are_the_bytes_of_one_process(count, prepared, monkeypatch, capsys):
+    monkeypatch.setattr("mlvae.portions.MANY", (3, 3600.0))
+    cuts = list(load_cuts(manifest := prepared.data / "fbank" / "cuts_train.jsonl.gz"))
+    short, unknown = (copy.deepcopy(cut) for cut in cuts[:2])
+    short.id, unknown.id = "short", "unknown"
+    short.supervisions[0].custom.update(units=["0"] * 100, words=["0"] * 100)
+    short.supervisions[0].custom["word_of_unit"] = list(range(100))
+    unknown.supervisions[0].custom.update(units=["eleven"], words=["eleven"], word_of_unit=[0])
+    write_manifest(manifest, [*cuts[:4], short, unknown, *cuts[4:]])
+    assert prepared.stage(3) == 0
+    counted = counts(capsys.readouterr().out)
+    assert counted[2] == 2
+    whole, skipped = aligned(prepared), prepared.skipped()
+    shutil.rmtree(prepared.exp)
+
+    assert prepared.stage(3, "--shard", f"2/{count}") == 1
+    assert f"the aligner is not trained yet, which --shard 1/{count} does" in (
+        capsys.readouterr().err
+    )
+    for number in range(1, count):
+        assert prepared.stage(3, "--shard", f"{number}/{count}") == 0
+    said = capsys.readouterr().out
+    assert prepared.stage(3) == 1
+    assert f"not done, or not to the end: shard {count}/{count}; run" in capsys.readouterr().err
+    assert "cuts_train.jsonl.gz" not in os.listdir(prepared.exp / "fa")
+    # Shards go on where others are at work, too: the aligner is trained.
+    with folder_lock(prepared.exp, "3 align", shared=True):
+        assert prepared.stage(3, "--shard", f"1/{count}") == 0
+    capsys.readouterr()
+    assert prepared.stage(3, "--shard", f"{count}/{count}") == 0
+    assert counts(said + capsys.readouterr().out) == counted
+    assert prepared.stage(3) == 0
+    assert counts(capsys.readouterr().out) == counted
+    assert aligned(prepared) == whole
+    assert prepared.skipped() == skipped
+    assert not (prepared.exp / "fa" / "shards").exists()
+
+    assert prepared.stage(3, "--shard", "1/1") == 0
+    prepared.seed = 1
+    assert prepared.stage(3) == 1
+    assert "1-of-1: of other models, cuts or settings: run it again" in capsys.readouterr().err
+    assert aligned(prepared).keys() - whole.keys() == {"trained.safetensors"}
+
+
 @pytest.mark.parametrize("count", [2, 3])
 def test_features_of_shards_are_the_bytes_of_one_process(
     count, prepared, tones, monkeypatch, capsys
@@ -153,7 +209,12 @@ def test_processes_that_torchrun_starts_are_shards(prepared, finished, localized
     assert together(3, "local/fbank.py", *options).count(" in = ") == 4
     assert {path: path.read_bytes() for path in whole} == whole
     options = ["--data-dir", localized.data, "--exp-dir", localized.exp, "--device", "cpu"]
-    options += ["--config", localized.config, "--systems", "ml-vae"]
+    options += ["--config", localized.config]
+    whole = aligned(localized)
+    shutil.rmtree(localized.exp / "fa")
+    assert together(2, "local/align.py", *options).count(" in = ") == 3
+    assert aligned(localized) == whole
+    options += ["--systems", "ml-vae"]
     assert together(2, "local/localize.py", *options).count(" in = ") == 3
     ours, theirs = (
         list(load_cuts(recipe.exp / "ml-vae" / "cuts_test.jsonl.gz"))
@@ -194,7 +255,6 @@ def test_shards_of_another_training_are_not_joined(localized, capsys):
 
 
 def test_more_shards_are_joined_than_files_may_be_open(tmp_path):
-    join = inspect.unwrap(load_script("local/localize.py")).__globals__["join"]
     answers = {f"cut{number}": tmp_path / f"{number % 40}.jsonl.gz" for number in range(82)}
     for number in range(40):
         cuts = [make_cut(f"cut{one}") for one in range(80) if one % 40 == number]
@@ -202,7 +262,7 @@ def test_more_shards_are_joined_than_files_may_be_open(tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 20, limits[1]))
     try:
-        assert join(tmp_path / "joined.jsonl.gz", answers) == ["cut80", "cut81"]
+        assert join_manifests(tmp_path / "joined.jsonl.gz", answers) == ["cut80", "cut81"]
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert list(load_cuts(tmp_path / "joined.jsonl.gz").ids) == list(answers)[:80]
