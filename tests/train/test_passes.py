@@ -146,3 +146,15 @@ def test_each_part_of_training_says_in_a_log_how_far_it_is(cuts, tmp_path, monke
 @pytest.mark.parametrize("value", [{"a": [0.1, 1e-300, -2.5e300]}, ["ä\ud800", None, True], []])
 def test_json_values_come_out_of_a_tensor_as_they_went_in(value):
     assert text_of(text_tensor(value)) == value
+
+
+def test_freed_memory_goes_back_during_a_long_pass(monkeypatch):
+    """Left to itself the process would come to hold more than any search needs."""
+    clock, given = [0.0], []
+    monkeypatch.setattr("mlvae.train.loop.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("mlvae.train.loop.give_back_memory", lambda: given.append(clock[0]))
+    passes = Passes()
+    for _ in range(2):
+        for seconds in passes.over([4.0] * 4, Gathered([]), "search", "frame", 4, int):
+            clock[0] += seconds
+    assert given == [12.0, 24.0]
