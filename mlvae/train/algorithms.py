@@ -21,6 +21,7 @@ from mlvae.fsa import MlFsaCompiler, UnitSpan
 from mlvae.nn import GeneratorOutput, MlVae, SpeechGenerator
 from mlvae.nn.generator import RewardBaseline
 from mlvae.train import distributed
+from mlvae.train.augment import random_factors, warp_frequencies
 from mlvae.train.confusion import acoustic_confusions, estimate_confusions
 from mlvae.train.estep import EStep, EStepResult, search_compiler
 from mlvae.train.loop import Passes
@@ -332,12 +333,20 @@ class Alternating(Algorithm):
         self.model.eval()
         learner.module.train()
         for batch in self.batches.epoch(epoch, self.targets, "estimator", means):
-            log_probs = learner(batch.features, batch.num_frames)
+            log_probs = learner(self.varied(batch.features), batch.num_frames)
             loss = estimator_loss(log_probs, batch.targets.column, self.config.label_smoothing)
             learner.step(loss)
             means.add(estimator=loss)
         learner.module.eval()
         return means.result()
+
+    def varied(self, features: torch.Tensor) -> torch.Tensor:
+        """Features of a batch, (B, T, F), as voices of another vocal tract would have them."""
+        most = self.config.frequency_warp
+        if most == 0:
+            return features
+        factors = random_factors(len(features), most, features.device)
+        return warp_frequencies(features, factors, 3 if self.dataset.deltas else 1)
 
     def train_boundary(
         self, epoch: int, spans: Mapping[str, Sequence[UnitSpan]]

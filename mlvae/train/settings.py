@@ -118,6 +118,10 @@ class TrainConfig(Settings):
     joint: JointConfig = field(default_factory=JointConfig)  # of algorithm ``joint``
     #: Fraction of a target's probability that is spread over all outputs.
     label_smoothing: Fraction = 0.0
+    #: Largest factor, more or less than 1, by which the frequency axis of a recording is stretched
+    #: where the phoneme estimator learns from it, another one in each epoch; see
+    #: :func:`mlvae.train.augment.warp_frequencies`.
+    frequency_warp: Fraction = 0.0
     #: Of the module that learns: ``float32``, or on a GPU also ``float16`` or ``bfloat16`` by
     #: automatic mixed precision. The E-step is in float32 always.
     precision: Literal["float32", "float16", "bfloat16"] = "float32"
@@ -132,6 +136,8 @@ class TrainConfig(Settings):
             raise ValueError("algorithm joint trains all modules: it needs the boundary detector")
         if self.algorithm == "joint" and self.boundary_target != "aligned":
             raise ValueError("algorithm joint has no E-step: its boundary_target is aligned")
+        if self.algorithm == "joint" and self.frequency_warp > 0:
+            raise ValueError("algorithm joint trains all modules together: frequency_warp is 0")
         if self.algorithm == "joint" and self.estimator_epochs > 1:
             raise ValueError("algorithm joint trains all modules together: estimator_epochs is 1")
         for name in ("pseudo_labels_after", "estimate_after"):

@@ -30,7 +30,7 @@ SUB = replace(
 )
 ONCE = replace(SMALL, iterations=1)
 CONFIGS = {
-    "alternating": replace(SMALL, estimator_epochs=2, selection="path_score"),
+    "alternating": replace(SMALL, estimator_epochs=2, selection="path_score", frequency_warp=0.1),
     "reinforce": replace(SMALL, algorithm="reinforce", boundary_target="found"),
     "separate": replace(SMALL, algorithm="reinforce", topology="separate"),
     "joint": replace(SMALL, algorithm="joint", final_learning_rate=1e-3),
