@@ -297,7 +297,8 @@ ML-VAE-RL, and on L2-ARCTIC only.
             ]
             + [
                 "python benchmarks/seeds.py --data-dir data/fsdd --exp-dirs "
-                f"{' '.join(exp_dirs)} --first {compared[0]} --second {compared[1]}"
+                f"{' '.join(exp_dirs)} --config recipes/audiomnist/conf/{o.config}.yaml "
+                f"--first {compared[0]} --second {compared[1]}"
             ],
             f"Seeds {' '.join([str(o.seed), *seeds])} on the same data. The variances over "
             "training and over test recordings are\nadded (`benchmarks/seeds.py` says how). "

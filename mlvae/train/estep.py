@@ -326,14 +326,15 @@ class EStep:
         for batch in paths:
             spans.update(batch)
         total, num_frames, num_units, num_flagged = 0.0, 0, 0, 0
-        for name, found in list(spans.items()):
-            if not found:
+        for name in list(spans):  # not all of items at once, which are lists
+            path = spans[name]
+            if not path:
                 del spans[name]
                 continue
-            total += sum(span.score for span in found)
-            num_frames += found[-1].end
-            num_units += sum(span.kind == "unit" for span in found)
-            num_flagged += sum(span.mispronounced for span in found)
+            total += sum(span.score for span in path)
+            num_frames += path[-1].end
+            num_units += sum(span.kind == "unit" for span in path)
+            num_flagged += sum(span.mispronounced for span in path)
         return EStepResult(spans, total / max(num_frames, 1), num_flagged / max(num_units, 1))
 
     def left(self, passes: Passes, gathered: Gathered, description: str) -> Iterator[SearchBatch]:

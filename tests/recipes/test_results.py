@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from jsonargparse import ArgumentParser
 
 from mlvae.score import experiment
 from tests.score.conftest import corpus, make_reference  # noqa: F401
@@ -81,7 +83,8 @@ def test_every_part_is_run_and_recorded(results, tmp_path):
             for seed in (1, 2)
         ),
         f"python benchmarks/seeds.py --data-dir data/fsdd --exp-dirs {seeds} "
-        "exp/seed-2/audiomnist/fsdd/small --first ml-vae-rl --second ml-vae",
+        "exp/seed-2/audiomnist/fsdd/small --config recipes/audiomnist/conf/small.yaml "
+        "--first ml-vae-rl --second ml-vae",
         "python benchmarks/correctness.py --data-dir data/fsdd --exp-dir exp/audiomnist/fsdd/small "
         "--config recipes/audiomnist/conf/small.yaml --systems ml-vae-rl ml-vae",
         f"run.sh --corpus fsdd {data} --split speaker:theo --config small "
@@ -106,6 +109,26 @@ def test_every_part_is_run_and_recorded(results, tmp_path):
         "output": "",
     }
     assert records(tmp_path, "espeak")[0]["command"] == "./run.sh"
+
+
+@pytest.mark.parametrize("recipe", ["audiomnist", "speechocean762"])
+def test_benchmarks_take_the_options_of_their_part(results, monkeypatch, recipe):
+    _, calls = results(recipe, "--corpus-dir", "my digits")
+    ours = [shlex.split(call)[1:] for call in calls if call.startswith("python benchmarks/")]
+    assert ours
+    parse = ArgumentParser.parse_args
+
+    class Parsed(Exception):
+        pass
+
+    def parse_only(parser, *args, **options):
+        parse(parser, *args, **options)
+        raise Parsed
+
+    monkeypatch.setattr(ArgumentParser, "parse_args", parse_only)
+    for program_file, *options in ours:
+        with pytest.raises(Parsed):
+            runpy.run_path(str(ROOT / program_file))["main"](options)
 
 
 @pytest.mark.parametrize("real", [False, True])

@@ -157,4 +157,4 @@ def test_freed_memory_goes_back_during_a_long_pass(monkeypatch):
     for _ in range(2):
         for seconds in passes.over([4.0] * 4, Gathered([]), "search", "frame", 4, int):
             clock[0] += seconds
-    assert given == [12.0, 24.0]
+    assert given == [4.0 * number for number in range(1, 9)]
