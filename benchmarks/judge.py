@@ -139,7 +139,7 @@ def row(name: str, wrong: np.ndarray, positive: np.ndarray, scores: np.ndarray |
     return found
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Print the table; returns the exit status."""
     parser = ArgumentParser(prog="judge.py", description=__doc__)
     parser.add_argument("--data-dir", type=Path, required=True, help="folder of the corpus")
@@ -148,7 +148,7 @@ def main() -> int:
     parser.add_argument("--system", type=str, default="ml-vae-sub", help="a judged system")
     parser.add_argument("--threshold", type=float, default=0.5, help="of wrong graded units")
     parser.add_argument("--seed", type=int, default=0, help="of the replaced units")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     table = UnitTable.load(args.data_dir / "units" / "tokens.txt")
     device = torch.device("cpu")
     setup = Setup(
