@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lhotse import CutSet
+from lhotse.cut import Cut
 from options import ModelOptions, parse_model_options
 
 from mlvae.config import load_config
@@ -106,7 +107,7 @@ class Inputs(NamedTuple):
     manifests: dict[str, Path]
     cuts: dict[str, StoredCuts]
     dataset: UnitDataset
-    train: CutSet
+    train: list[Cut]
     init: Path | None
     aligner: Aligner
     identity: str
@@ -145,10 +146,10 @@ class Inputs(NamedTuple):
         if not sizes:
             raise ValueError(f"no training cut has {states} frames per unit: nothing to align")
         chosen = drawn(sizes, options.seed)
-        train = CutSet.from_cuts(cut for cut in cuts["train"] if cut.id in chosen)
+        train = [cut for cut in cuts["train"] if cut.id in chosen]
         num_features = dataset.features(train[0]).shape[1]
         aligner = Aligner(num_features, len(table), config.silence, config.align, device)
-        identity = aligner.identity(list(train), dataset, options.seed, init)
+        identity = aligner.identity(train, dataset, options.seed, init)
         return cls(config.align, table, manifests, cuts, dataset, train, init, aligner, identity)
 
     def trained(self, folder: Path) -> dict | None:
@@ -166,8 +167,8 @@ class Inputs(NamedTuple):
         """Train the aligner unless it is trained; returns what ``training.json`` says."""
         training = self.trained(folder)
         if training is None:
-            checkpoint = folder / CHECKPOINT
-            training = self.aligner.train(self.train, self.dataset, seed, checkpoint, self.init)
+            checkpoint, cuts = folder / CHECKPOINT, CutSet.from_cuts(self.train)
+            training = self.aligner.train(cuts, self.dataset, seed, checkpoint, self.init)
             said = {"identity": self.identity, "training": training}
             save_model(folder / TRAINED, self.aligner.model, said)
             remove_made(checkpoint)
@@ -231,6 +232,7 @@ def align(options: ModelOptions, shards: Mapping[Shard, Path]) -> int:
                 s: StoredCuts(inputs.manifests[s], inputs.table, reports[s], mine[s])
                 for s in SPLITS
             }
+        inputs.train.clear()  # of no use from here on, and large
         settings = {"model": weights_digest(aligner.model), "align": asdict(inputs.config)}
         run = {**settings, "cuts": {s: file_digest(path) for s, path in inputs.manifests.items()}}
         if shards:

@@ -25,7 +25,7 @@ from mlvae.data.manifests import line_of, manifest_lines, read_json, write_lines
 from mlvae.made import Record, writing
 
 SHARDS = "shards"
-#: Of a shard: what answered in it, and what it answered.
+#: Of a shard: what was done of what, and with what; it is written last.
 RUN = "run.json"
 #: Of the option ``--shard`` of stages.
 SHARD_HELP = "one of n parts of the work, as in 3/8; the stage without it joins them"

@@ -51,11 +51,9 @@ from mlvae.data.manifests import (
 )
 from mlvae.errors import with_type
 from mlvae.made import file_digest, remove_made
-from mlvae.shard import Shard, found_shards, not_done
+from mlvae.shard import RUN, Shard, found_shards, not_done
 from mlvae.stage import SKIPPED, StageReport, atomic_path, log, progress
 
-#: Of a shard: what it was made of; it is written last.
-RUN = "run.json"
 NUM_MEL_BINS = 40
 FRAME_LENGTH = 0.025  # seconds
 #: Features are stored as multiples of 2 to this power.
