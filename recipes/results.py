@@ -309,7 +309,7 @@ ML-VAE-RL, and on L2-ARCTIC only.
             "q(π) and the gain that its reward depends on",
             [
                 f"python benchmarks/correctness.py --data-dir data/fsdd --exp-dir exp/{folder} "
-                f"--config recipes/audiomnist/conf/{o.config}.yaml --systems {' '.join(compared)}"
+                f"--config recipes/audiomnist/conf/{o.config}.yaml --systems ml-vae-rl ml-vae"
             ],
             CORRECTNESS,
         ),
