@@ -19,6 +19,7 @@ from lhotse.cut import Cut
 from torch.nn.utils.rnn import pad_sequence
 
 from mlvae.data.dataset import NETWORK_MARGIN, Section, UnitDataset, make_sampler, sections
+from mlvae.device import give_back_memory
 from mlvae.fsa import (
     MAX_CELLS,
     Emissions,
@@ -335,6 +336,7 @@ class EStep:
             num_frames += path[-1].end
             num_units += sum(span.kind == "unit" for span in path)
             num_flagged += sum(span.mispronounced for span in path)
+        give_back_memory()
         return EStepResult(spans, total / max(num_frames, 1), num_flagged / max(num_units, 1))
 
     def left(self, passes: Passes, gathered: Gathered, description: str) -> Iterator[SearchBatch]:
