@@ -16,7 +16,7 @@ from options import ModelOptions, parse_model_options
 
 from mlvae.config import load_config
 from mlvae.data.dataset import StoredCuts, UnitDataset, read_cuts
-from mlvae.data.manifests import SPLITS, about_corpus, parts_apart, write_json
+from mlvae.data.manifests import SPLITS, about_corpus, manifest_lines, parts_apart, write_json
 from mlvae.data.units import UnitTable, canonical_units
 from mlvae.device import denormals_flushed, select_device
 from mlvae.made import file_digest, remove_made
@@ -238,6 +238,13 @@ def align(options: ModelOptions, shards: Mapping[Shard, Path]) -> int:
         if shards:
             due = {own[split][name] for split in SPLITS for name in cuts[split].ids}
             check_done(shards, due, {RUN: run}, folder)
+            for path in {  # a damaged one is found before any manifest is replaced
+                shards[own[split][name]] / f"cuts_{split}.jsonl.gz"
+                for split in SPLITS
+                for name in cuts[split].ids
+            }:
+                for _ in manifest_lines(path):
+                    pass
         without: dict[str, list[str]] = {}
         answers: dict[str, Answered] = {}
         for split, some in cuts.items():

@@ -755,6 +755,7 @@ names its commands, the machine, what else ran there, and the commit.
 {f"Parts that were not run: {absent}." if absent else ""}
 
 {"Versions: " + ", ".join(f"{n} {v}" for n, v in versions) + "." if versions else ""}
+
 {page.introduction}
 """
     text += "\n".join(sections)

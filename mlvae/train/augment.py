@@ -35,10 +35,10 @@ def warp_frequencies(
     shape = (batch, num_frames, num_parts, bins)
 
     def of(index: torch.Tensor) -> torch.Tensor:
-        return features.view(shape).gather(3, index[:, None, None].expand(shape))
+        return features.reshape(shape).gather(3, index[:, None, None].expand(shape))
 
     warped = torch.lerp(of(low), of((low + 1).clamp(max=bins - 1)), weight)
-    return warped.view(batch, num_frames, size)
+    return warped.reshape(batch, num_frames, size)
 
 
 def random_factors(count: int, most: float, device: torch.device) -> torch.Tensor:

@@ -139,6 +139,13 @@ def test_alignments_of_shards_are_the_bytes_of_one_process(count, prepared, monk
     capsys.readouterr()
     assert prepared.stage(3, "--shard", f"{count}/{count}") == 0
     assert counts(said + capsys.readouterr().out) == counted
+    part = prepared.exp / "fa" / "shards" / f"2-of-{count}" / "cuts_valid.jsonl.gz"
+    content = part.read_bytes()
+    part.write_bytes(content[: len(content) // 2])
+    assert prepared.stage(3) == 1
+    assert f"{part} is damaged" in capsys.readouterr().err
+    assert "cuts_train.jsonl.gz" not in os.listdir(prepared.exp / "fa")
+    part.write_bytes(content)
     assert prepared.stage(3) == 0
     assert counts(capsys.readouterr().out) == counted
     assert aligned(prepared) == whole

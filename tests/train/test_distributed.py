@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -167,3 +168,12 @@ def test_more_processes_than_gpus_are_refused(monkeypatch):
         monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match="process 2 of this machine has no GPU of its own"):
         distributed.process_group("cuda", 2).__enter__()
+
+
+def test_where_the_first_process_fails_before_the_shards_all_end(monkeypatch):
+    monkeypatch.setattr(distributed, "process_group", lambda device: contextlib.nullcontext())
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
+    monkeypatch.setattr(distributed, "gather", lambda value: [3, 0])  # as the first one's status
+    worked: list[object] = []
+    assert distributed.in_shards(lambda shard: worked.append(shard) or 0, first=lambda: 3) == 3
+    assert worked == []
