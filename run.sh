@@ -22,7 +22,7 @@ num_utterances=     # how many utterances to build from the corpus (default: the
 split=              # how training, validation and test are told apart (default: the recipe decides)
 stage=0             # first stage to run
 stop_stage=6        # last stage to run
-config=small        # a file of recipes/RECIPE/conf, without .yaml
+config=small        # a file of recipes/RECIPE/conf, without .yaml (a recipe without that folder has those of recipes/own)
 data_dir=data       # stages 0 to 2 write to DATA_DIR/CORPUS
 exp_dir=exp         # stages 3 to 6 write to EXP_DIR/RECIPE/CORPUS/CONFIG
 systems="ml-vae ml-vae-sub"  # systems to train and compare, of those that recipes/systems.yaml and CONFIG declare; recipe own: ml-vae-sub
@@ -55,9 +55,11 @@ done
 ((stage <= stop_stage)) || usage_error "--stage $stage is after --stop-stage $stop_stage"
 [[ $recipe =~ ^[A-Za-z0-9._-]+$ && -f $root/recipes/$recipe/prepare.py ]] ||
   usage_error "there is no recipe '$recipe' (found: $(names_in "$root/recipes" /prepare.py))"
-conf=$root/recipes/$recipe/conf/$config.yaml
+conf_dir=$root/recipes/$recipe/conf
+[[ -d $conf_dir ]] || conf_dir=$root/recipes/own/conf
+conf=$conf_dir/$config.yaml
 [[ $config =~ ^[A-Za-z0-9._-]+$ && -f $conf ]] ||
-  usage_error "there is no config '$config' (found: $(names_in "$root/recipes/$recipe/conf" .yaml))"
+  usage_error "there is no config '$config' (found: $(names_in "$conf_dir" .yaml))"
 [[ -z $corpus || $corpus =~ ^[A-Za-z0-9_][A-Za-z0-9._-]*$ ]] ||
   usage_error "--corpus '$corpus' is no name for a folder"
 [[ ! -e $corpus_dir || -d $corpus_dir || $corpus_may_be_file == true ]] ||

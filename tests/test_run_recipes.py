@@ -37,6 +37,19 @@ def test_a_folder_of_the_real_corpus_is_enough(project):
     assert " --corpus-dir l2 " in stages(project)[0]
 
 
+def test_a_recipe_is_one_file(project):
+    """One without configurations has those of recipes/own."""
+    (project.root / "recipes" / "mine").mkdir()
+    (project.root / "recipes" / "mine" / "prepare.py").touch()
+    assert run(project, "--recipe", "mine", "--corpus", "three").returncode == 0
+    *_, score = stages(project)
+    assert score.endswith(
+        "--exp-dir exp/mine/three/small --config ./recipes/own/conf/small.yaml --seed 0"
+    )
+    failed = run(project, "--recipe", "mine", "--corpus", "three", "--config", "huge")
+    assert "there is no config 'huge' (found: paper, small)" in failed.stderr
+
+
 def test_options_of_a_recipe_reach_their_stages(project):
     (project.root / "words.txt").touch()
     phones = ("--unknown-words", "skip", "--suitcase", "true", "--lexicon", "words.txt")
