@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from mlvae.fsa import MlFsaCompiler, best_path, posteriors, search, total_scores
+from mlvae.fsa.topology import TOPOLOGIES
 from tests.fsa.cases import NUM_UNITS
 
 
@@ -18,7 +19,7 @@ from tests.fsa.cases import NUM_UNITS
     [
         ({"num_units": 0}, "num_units must be at least 1, not 0"),
         ({"num_units": 3, "states_per_unit": 0}, "states_per_unit must be at least 1, not 0"),
-        ({"num_units": 3, "topology": "ML"}, "there are: single, ml, substitution"),
+        ({"num_units": 3, "topology": "ML"}, f"there are: {', '.join(TOPOLOGIES)}"),
         (
             {"num_units": 3, "competitors": [[1], [2], [0]]},
             "competitors go with topology 'substitution', not 'ml'",

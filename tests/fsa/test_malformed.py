@@ -33,6 +33,7 @@ from mlvae.fsa import (
     word_posteriors,
 )
 from mlvae.fsa.draw import draw_graph, figure, figure_symbol_table, figure_symbols
+from mlvae.fsa.topology import TOPOLOGIES
 
 NAMES = ["anna-1", "anna-2"]
 UNITS = [[0, 1], [2]]
@@ -271,7 +272,7 @@ TABLE = [
     ("unit_loop", "insertion_score", "1", "insertion_score must be a number, not '1'"),
     ("unit_loop", "insertion_score", 1e300, "insertion_score must be at most 1e"),
     ("unit_loop", "layout", COMPILER, "layout must be that of a compiler"),
-    ("layout", "topology", "other", "there are: single, ml, substitution"),
+    ("layout", "topology", "other", f"there are: {', '.join(TOPOLOGIES)}"),
     ("layout", "num_units", -3, "num_units must be at least 1, not -3"),
     ("figure", "units", "n aa", "units must be a list of names of units, not 'n aa'"),
     ("figure", "units", [1, 2], "units: 1 is no name of a unit"),
