@@ -131,7 +131,8 @@ def load_judge(path: Path, models: Sequence[UnitModel], table: UnitTable) -> Jud
         rates = Rates.from_dict(content["rates"])
         scalars = evidence.median, evidence.weight, evidence.bias, evidence.median_part
         scalars += rates.log_odds, rates.within_word, rates.across_words, rates.mean
-        values = (*scalars, *evidence.spreads, *rates.of_units, *np.ravel(evidence.centres))
+        values = (*scalars, *evidence.spreads, *evidence.weights, *rates.of_units)
+        values = (*values, *np.ravel(evidence.centres))
         if not np.isfinite(np.array(values, dtype=np.float64)).all() or min(evidence.spreads) <= 0:
             raise ValueError("a number is not finite, or a spread not above 0")
     except (OSError, ValueError, TypeError, KeyError) as error:

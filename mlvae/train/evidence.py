@@ -3,10 +3,10 @@
 A unit is judged by more than one measure, as each hears something else: the log-odds of
 P(mispronounced) over all paths of the acceptor, and the goodness of pronunciation, mean log
 posterior and log ratio to the best other unit, by the phoneme estimator and by the narrow model of
-forced alignment (:mod:`mlvae.train.goodness`). The deviation z of a unit is the mean over measures
-of how far each is from what is usual for the canonical unit, in units of its spread where it is
-lower than usual, which wrong units hardly reach. A measure that parts right from wrong units well
-has a small one, and so counts for more.
+forced alignment (:mod:`mlvae.train.goodness`). The deviation z of a unit is the mean over measures,
+weighted where said, of how far each is from what is usual for the canonical unit, in units of its
+spread where it is lower than usual, which wrong units hardly reach. A measure that parts right from
+wrong units well has a small one, and so counts for more.
 
 Recordings and voices differ by more than mispronunciations: all sounds of a poor recording are
 somewhat off. A part of what its median unit is off is therefore taken away (:data:`MEDIAN_PART`).
@@ -26,7 +26,9 @@ get a ratio of 1 everywhere.
 Where a model is trusted (``TrainConfig.trusted_f1``) what a deviation means is learned from its own
 answers instead: P(mispronounced) over all paths of held-out utterances is what the deviation is to
 tell (:func:`fit_to_answers`). The rate is then the model's, and the measures correct which units it
-is of.
+is of. Half of the deviation is the acceptor's, the other half that of the log ratios: such a model
+knows the sounds that may have been said instead, and of a mean log posterior, which is low of any
+odd sound, it learns no more.
 """
 
 from __future__ import annotations
@@ -68,7 +70,8 @@ class Evidence:
     """How measures of a unit become a log-likelihood ratio."""
 
     centres: tuple[tuple[float, ...], ...]  # by measure and canonical unit (M, N) what is usual
-    spreads: tuple[float, ...]  # of the M measures, see :func:`_spreads`
+    spreads: tuple[float, ...]  # of the M measures, one standard deviation where lower than usual
+    weights: tuple[float, ...]  # of the M measures in the mean deviation; they sum to 1
     median: float  # of all units' mean deviations
     weight: float  # of the mean deviation
     bias: float  # log-likelihood ratio where nothing deviates
@@ -79,7 +82,8 @@ class Evidence:
     def from_dict(cls, content: dict) -> Evidence:
         """From what ``asdict`` gives, and JSON keeps."""
         centres = tuple(tuple(row) for row in content["centres"])
-        return cls(**{**content, "centres": centres, "spreads": tuple(content["spreads"])})
+        spreads, weights = tuple(content["spreads"]), tuple(content["weights"])
+        return cls(**{**content, "centres": centres, "spreads": spreads, "weights": weights})
 
     def log_ratio(self, measures: np.ndarray, sequences: UnitSequences) -> np.ndarray:
         """Log-likelihood ratios of n units.
@@ -91,11 +95,13 @@ class Evidence:
         Returns:
             float64 (n,), log p(measures | mispronounced) - log p(measures | right).
         """
-        centres, spreads = np.array(self.centres), np.array(self.spreads)
-        mean = _mean_deviation(measures, sequences.unit, centres, spreads)
+        mean = self._usual().mean_deviation(measures, sequences.unit)
         return self.bias + self.weight * _centred(
             mean, sequences.utterance, self.median, self.median_part
         )
+
+    def _usual(self) -> _Usual:
+        return _Usual(np.array(self.centres), np.array(self.spreads), np.array(self.weights))
 
 
 def fit_evidence(
@@ -125,22 +131,13 @@ def fit_evidence(
     """
     if not replaced.any() or replaced.all():
         raise ValueError("no unit of the held-out part can be replaced: nothing to learn from")
-    centres = _centres(measures, sequences.unit, num_units)
-    spreads = _spreads(measures - centres.T[sequences.unit])
-    mean = _mean_deviation(measures, sequences.unit, centres, spreads)
-    median = float(np.median(mean))
-    z = _mean_deviation(corrupted_measures, corrupted.unit, centres, spreads)
+    weights = np.full(measures.shape[1], 1 / measures.shape[1])
+    usual = _Usual.of(measures, sequences.unit, num_units, weights)
+    median = float(np.median(usual.mean_deviation(measures, sequences.unit)))
+    z = usual.mean_deviation(corrupted_measures, corrupted.unit)
     z = _centred(z, corrupted.utterance, median, median_part)
     bias, weight, rate = fit_ratio(z, replaced, expected_rate)
-    return Evidence(
-        tuple(map(tuple, centres.tolist())),
-        tuple(spreads.tolist()),
-        median,
-        weight,
-        bias,
-        rate,
-        median_part,
-    )
+    return Evidence(*usual.as_tuples(), median, weight, bias, rate, median_part)
 
 
 def fit_to_answers(
@@ -149,17 +146,19 @@ def fit_to_answers(
     """Learn what is usual from held-out units, and what a deviation means from a model's answers.
 
     Args:
-        measures: float64 (n, M), of the utterances under their own text; the first are the log-odds
-            of P(mispronounced) over all paths.
+        measures: float64 (n, 1 + 2 K), of the utterances under their own text: the log-odds of
+            P(mispronounced) over all paths, and by acoustic model its negative GOP and log ratio.
         sequences: of these n units.
         num_units: N, different units.
 
     Returns:
         The evidence, and the rate of mispronounced units that the model finds.
     """
-    centres = _centres(measures, sequences.unit, num_units)
-    spreads = _spreads(measures - centres.T[sequences.unit])
-    mean = _mean_deviation(measures, sequences.unit, centres, spreads)
+    weights = np.zeros(measures.shape[1])
+    weights[2::2] = 0.5 / max(len(weights[2::2]), 1)
+    weights[0] = 1 - weights.sum()
+    usual = _Usual.of(measures, sequences.unit, num_units, weights)
+    mean = usual.mean_deviation(measures, sequences.unit)
     median = float(np.median(mean))
     z = _centred(mean, sequences.utterance, median, MEDIAN_PART)
     wrong = 1 / (1 + np.exp(-measures[:, 0]))
@@ -173,10 +172,7 @@ def fit_to_answers(
 
     bias, weight = minimize(loss, np.array([-1.0, 1.0]), jac=True, method="L-BFGS-B").x.tolist()
     bias -= math.log(rate / (1 - rate))
-    evidence = Evidence(
-        tuple(map(tuple, centres.tolist())), tuple(spreads.tolist()), median, weight, bias, rate
-    )
-    return evidence, rate
+    return Evidence(*usual.as_tuples(), median, weight, bias, rate), rate
 
 
 def fit_ratio(
@@ -215,34 +211,46 @@ def fit_ratio(
     return best[1:]
 
 
-def _centres(measures: np.ndarray, units: np.ndarray, num_units: int) -> np.ndarray:
-    """Mean of each measure by unit, float64 (M, N), drawn towards that of all units."""
-    known = ~np.isnan(measures)
-    values = np.where(known, measures, 0.0)
-    overall = values.sum(0) / np.maximum(known.sum(0), 1)
-    rows = [
-        (np.bincount(units, column, num_units) + CENTRE_UNITS * mean)
-        / (np.bincount(units, there, num_units) + CENTRE_UNITS)
-        for column, there, mean in zip(values.T, known.T, overall)
-    ]
-    return np.array(rows)
+@dataclass(frozen=True)
+class _Usual:
+    """What is usual of M measures."""
 
+    centres: np.ndarray  # float64 (M, N), by unit
+    spreads: np.ndarray  # float64 (M,)
+    weights: np.ndarray  # float64 (M,), in the mean deviation
 
-def _spreads(deviations: np.ndarray) -> np.ndarray:
-    """Median less 16 % quantile of each measure, (M,): one standard deviation of a normal one.
+    @classmethod
+    def of(
+        cls, measures: np.ndarray, units: np.ndarray, num_units: int, weights: np.ndarray
+    ) -> _Usual:
+        """Mean of each measure by unit, drawn towards that of all units, and its spread.
 
-    At least a part (:data:`LEAST_SPREAD`) of the standard deviation.
-    """
-    low, middle = np.nanquantile(deviations, (0.16, 0.5), axis=0)
-    spreads = np.maximum(middle - low, LEAST_SPREAD * np.nanstd(deviations, axis=0))
-    return np.where(spreads > 0, spreads, 1.0)
+        The spread is median less 16 % quantile, one standard deviation of a normal one, and at
+        least a part (:data:`LEAST_SPREAD`) of the standard deviation.
+        """
+        known = ~np.isnan(measures)
+        values = np.where(known, measures, 0.0)
+        overall = values.sum(0) / np.maximum(known.sum(0), 1)
+        rows = [
+            (np.bincount(units, column, num_units) + CENTRE_UNITS * mean)
+            / (np.bincount(units, there, num_units) + CENTRE_UNITS)
+            for column, there, mean in zip(values.T, known.T, overall)
+        ]
+        centres = np.array(rows)
+        deviations = measures - centres.T[units]
+        low, middle = np.nanquantile(deviations, (0.16, 0.5), axis=0)
+        spreads = np.maximum(middle - low, LEAST_SPREAD * np.nanstd(deviations, axis=0))
+        return cls(centres, np.where(spreads > 0, spreads, 1.0), weights)
 
+    def mean_deviation(self, measures: np.ndarray, units: np.ndarray) -> np.ndarray:
+        """Mean over measures of how far each is from the usual, (n,); 0 for what says nothing."""
+        return np.nan_to_num((measures - self.centres.T[units]) / self.spreads) @ self.weights
 
-def _mean_deviation(
-    measures: np.ndarray, units: np.ndarray, centres: np.ndarray, spreads: np.ndarray
-) -> np.ndarray:
-    """Mean over measures of how far each is from the usual, (n,); 0 for what says nothing."""
-    return np.nan_to_num((measures - centres.T[units]) / spreads).mean(1)
+    def as_tuples(self) -> tuple[tuple, ...]:
+        """Centres, spreads and weights as they are kept."""
+        return tuple(map(tuple, self.centres.tolist())), *(
+            tuple(values.tolist()) for values in (self.spreads, self.weights)
+        )
 
 
 def _centred(

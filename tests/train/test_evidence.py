@@ -58,6 +58,7 @@ def test_measures_correct_which_units_a_model_finds_and_not_how_many():
     own = random.normal(5.0 * wrong - 3.0, 2.0)  # log-odds
     others = random.normal(2.0 * wrong[:, None], 1.0, (5000, 2))
     evidence, rate = fit_to_answers(np.column_stack([own, others]), sequences, NUM_UNITS)
+    assert evidence.weights == (0.5, 0.0, 0.5)  # none for the mean log posterior
     answers = 1 / (1 + np.exp(-own))
     assert rate == pytest.approx(answers.mean())
     rates = Rates.independent(rate, NUM_UNITS, RatesConfig())
@@ -68,7 +69,7 @@ def test_measures_correct_which_units_a_model_finds_and_not_how_many():
     np.testing.assert_allclose(found, 1 / (1 + np.exp(-odds)), atol=1e-6)
     assert average_precision(found, wrong) > average_precision(answers, wrong) + 0.02
     again, _ = fit_to_answers(own[:, None], sequences, NUM_UNITS)
-    assert again.weight > 0
+    assert again.weights == (1.0,) and again.weight > 0
 
 
 @pytest.mark.parametrize("odds", [-40.0, 40.0])
@@ -104,7 +105,7 @@ def test_what_is_usual_for_a_unit_and_its_recording_is_little_evidence():
 
 
 def test_units_without_frames_say_nothing():
-    evidence = Evidence(((0.0,) * NUM_UNITS,) * 2, (1.0, 1.0), 0.0, 2.0, -1.0, 0.05)
+    evidence = Evidence(((0.0,) * NUM_UNITS,) * 2, (1.0, 1.0), (0.5, 0.5), 0.0, 2.0, -1.0, 0.05)
     sequences = unit_sequences([[0, 1, 2]], [None], [None])
     measures = np.array([[np.nan, np.nan], [0.0, 0.0], [4.0, np.nan]])
     ratio = evidence.log_ratio(measures, sequences)
