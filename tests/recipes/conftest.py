@@ -50,7 +50,7 @@ systems:
       max_frames: 800
       learning_rate: 1.5e-2
   ml-vae-sub:
-    judged: false  # as of digits
+    judged: false  # of so few held-out units a judge learns little
     train:
       iterations: 10
       estimator_epochs: 3
