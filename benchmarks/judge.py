@@ -7,10 +7,14 @@
 The experiment has been trained (stages 0 to 4). Each row fits a judge to the held-out part in
 another way, and scores its P(mispronounced) of the test part; nothing is trained again. References
 are read for the scores alone. Of a corpus with graded scores a unit is wrong below ``--threshold``.
+
+The column *replaced* needs no reference: it is the AP of held-out units in whose text some were
+replaced at random, by what the measures say of them. A trusted model has rows of its own.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -34,8 +38,8 @@ from mlvae.systems import Setup
 from mlvae.systems.align import load_aligner
 from mlvae.systems.judge import HeldOut, hold_out, measure, sequences_of
 from mlvae.systems.ml_vae import load_ml_vae
-from mlvae.train.evidence import MEDIAN_PART, fit_evidence
-from mlvae.train.rates import UnitSequences, fit_rates
+from mlvae.train.evidence import MEDIAN_PART, Evidence, fit_evidence, fit_to_answers
+from mlvae.train.rates import Rates, UnitSequences, fit_rates
 
 #: Columns of :func:`mlvae.systems.judge.measure`.
 GRAPH, ESTIMATOR, ALIGNER = [0], [1, 2], [3, 4]
@@ -56,6 +60,7 @@ class Variant:
         speaker_std: see :class:`mlvae.train.rates.RatesConfig`; None: the shipped one.
         unit_std: the same.
         expected: the same.
+        weights: of the measures, in the judge of a trusted model; None: of one that is not.
     """
 
     name: str
@@ -67,6 +72,7 @@ class Variant:
     speaker_std: float | None = None
     unit_std: float | None = None
     expected: float | None = None
+    weights: Sequence[float] | None = None
 
 
 NONE = 1e-3
@@ -87,6 +93,19 @@ VARIANTS = (
     Variant("expected rate 0.02", expected=0.02),
     Variant("expected rate 0.15", expected=0.15),
 )
+EVEN = (0.2,) * 5
+TRUSTED = (
+    Variant("shipped", weights=(1 / 2, 0, 1 / 4, 0, 1 / 4)),
+    Variant("acceptor alone", weights=(1, 0, 0, 0, 0)),
+    Variant("log ratios alone", weights=(0, 0, 1 / 2, 0, 1 / 2)),
+    Variant("acceptor and log ratios alike", weights=(1 / 3, 0, 1 / 3, 0, 1 / 3)),
+    Variant("acceptor and log ratio of the estimator", weights=(1 / 2, 0, 1 / 2, 0, 0)),
+    Variant("acceptor and log ratio of the aligner", weights=(1 / 2, 0, 0, 0, 1 / 2)),
+    Variant("acceptor and mean log posteriors", weights=(1 / 2, 1 / 4, 0, 1 / 4, 0)),
+    Variant("all measures alike", weights=EVEN),
+    Variant("recordings' medians kept", weights=(1 / 2, 0, 1 / 4, 0, 1 / 4), median_part=0.0),
+    Variant("recordings' medians taken away", weights=(1 / 2, 0, 1 / 4, 0, 1 / 4), median_part=1.0),
+)
 
 
 def judged(
@@ -95,8 +114,16 @@ def judged(
     test: np.ndarray,
     units: UnitSequences,
     setup: Setup,
-) -> np.ndarray:
-    """P(mispronounced) of the test part by a variant; measures (n, M) of its units."""
+) -> tuple[np.ndarray, float]:
+    """P(mispronounced) of the test part by a variant, and its AP of replaced units.
+
+    Args:
+        variant: of the judge.
+        held_out: what it is fitted to.
+        test: measures (n, M) of the test part.
+        units: of the test part.
+        setup: of the system.
+    """
     sequences, corrupted = held_out.sequences, held_out.corrupted
     if variant.alone:
         sequences, corrupted, units = (
@@ -106,29 +133,52 @@ def judged(
     for name in ("speaker_std", "unit_std", "expected"):
         if getattr(variant, name) is not None:
             config = replace(config, **{name: getattr(variant, name)})
-    columns = list(variant.columns)
+    columns, num_units = list(variant.columns), len(setup.table)
+    if variant.weights is not None:
+        evidence, rate = fit_to_answers(
+            held_out.measures, sequences, num_units, np.array(variant.weights)
+        )
+        evidence = replace(evidence, median_part=variant.median_part)
+        rates = Rates.independent(rate, num_units, config)
+        return _answers(evidence, rates, held_out, test, units)
     evidence = fit_evidence(
         held_out.measures[:, columns],
         sequences,
         held_out.corrupted_measures[:, columns],
         corrupted,
         held_out.replaced,
-        len(setup.table),
+        num_units,
         config.expected,
         variant.median_part,
     )
     ratio = evidence.log_ratio(held_out.measures[:, columns], sequences)
-    rates = fit_rates(sequences, ratio, len(setup.table), config)
+    rates = fit_rates(sequences, ratio, num_units, config)
     if not variant.chain:
         rates = replace(rates, within_word=0.0, across_words=0.0)
-    return rates.correctness(units, evidence.log_ratio(test[:, columns], units)).mispronounced
+    held_out = replace(held_out, corrupted_measures=held_out.corrupted_measures[:, columns])
+    return _answers(evidence, rates, held_out, test[:, columns], units)
 
 
-def row(name: str, wrong: np.ndarray, positive: np.ndarray, scores: np.ndarray | None) -> list:
-    """Metrics of P(mispronounced)."""
+def _answers(
+    evidence: Evidence, rates: Rates, held_out: HeldOut, test: np.ndarray, units: UnitSequences
+) -> tuple[np.ndarray, float]:
+    replaced = evidence.log_ratio(held_out.corrupted_measures, held_out.corrupted)
+    found = rates.correctness(units, evidence.log_ratio(test, units)).mispronounced
+    return found, average_precision(replaced, held_out.replaced)
+
+
+def row(
+    name: str,
+    replaced: float | None,
+    wrong: np.ndarray,
+    positive: np.ndarray,
+    scores: np.ndarray | None,
+) -> list:
+    """AP of replaced units, and metrics of P(mispronounced)."""
     base = positive.mean()
     found = [
         name,
+        replaced,
         average_precision(wrong, positive),
         area_under_curve(wrong, positive),
         None if scores is None else -float(np.corrcoef(wrong, scores)[0, 1]),
@@ -188,9 +238,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     graded_scores = None if scores is None else scores[places]
     scored = np.ones(len(places), dtype=bool) if scores is None else ~np.isnan(graded_scores)
 
-    def add(name: str, values: np.ndarray) -> None:
+    def add(name: str, values: np.ndarray, replaced: float | None = None) -> None:
         some = None if graded_scores is None else graded_scores[scored]
-        rows.append(row(name, values[scored], positive[scored], some))
+        rows.append(row(name, replaced, values[scored], positive[scored], some))
 
     rows: list[list] = []
     logits = {"P of the acceptor": measures[:, 0]}
@@ -198,10 +248,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         add(name, 1 / (1 + np.exp(-odds)))
     for name, column in (("GOP of the estimator", 1), ("GOP of the aligner", 3)):
         add(name, -np.expm1(-np.nan_to_num(measures[:, column])))
-    for variant in VARIANTS:
-        values = judged(variant, held_out[variant.even], measures, sequences, setup)
-        add(variant.name, values)
-    headers = ["answer", "AP", "AUC", "PCC", "Brier skill", "% flagged", "hard F1"]
+    training = json.loads((setup.folder / "training.json").read_bytes())
+    for variant in TRUSTED if training["trusted"] else VARIANTS:
+        add(variant.name, *judged(variant, held_out[variant.even], measures, sequences, setup))
+    headers = [
+        "answer",
+        "replaced",
+        "AP",
+        "AUC",
+        "PCC",
+        "Brier skill",
+        "% flagged",
+        "hard F1",
+    ]
     print(
         f"{scored.sum()} units of {len(known)} utterances, "
         f"{100 * positive[scored].mean():.1f} % wrong"

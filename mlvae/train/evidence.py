@@ -141,7 +141,10 @@ def fit_evidence(
 
 
 def fit_to_answers(
-    measures: np.ndarray, sequences: UnitSequences, num_units: int
+    measures: np.ndarray,
+    sequences: UnitSequences,
+    num_units: int,
+    weights: np.ndarray | None = None,
 ) -> tuple[Evidence, float]:
     """Learn what is usual from held-out units, and what a deviation means from a model's answers.
 
@@ -150,13 +153,16 @@ def fit_to_answers(
             P(mispronounced) over all paths, and by acoustic model its negative GOP and log ratio.
         sequences: of these n units.
         num_units: N, different units.
+        weights: float64 (1 + 2 K,), of the measures; None: half is of the acceptor, and half of the
+            log ratios.
 
     Returns:
         The evidence, and the rate of mispronounced units that the model finds.
     """
-    weights = np.zeros(measures.shape[1])
-    weights[2::2] = 0.5 / max(len(weights[2::2]), 1)
-    weights[0] = 1 - weights.sum()
+    if weights is None:
+        weights = np.zeros(measures.shape[1])
+        weights[2::2] = 0.5 / max(len(weights[2::2]), 1)
+        weights[0] = 1 - weights.sum()
     usual = _Usual.of(measures, sequences.unit, num_units, weights)
     mean = usual.mean_deviation(measures, sequences.unit)
     median = float(np.median(mean))

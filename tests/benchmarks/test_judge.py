@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks.judge import VARIANTS, judged, row
+from benchmarks.judge import TRUSTED, VARIANTS, judged, row
 from mlvae.systems.judge import HeldOut, JudgeConfig
 from mlvae.train.rates import unit_sequences
 
@@ -26,24 +26,28 @@ def made():
     random = np.random.default_rng(0)
     clean, corrupted, test = map(sequences_of, (1, 2, 3))
     replaced = random.random(len(corrupted.unit)) < 0.1
-    wrong = random.random(len(test.unit)) < 0.1
+    wrong, already = random.random((2, len(test.unit))) < 0.1
     size = len(test.unit), 5
+    right, more = np.array([-3.0, 0, 0, 0, 0]), np.array([5.0, 2.5, 2.5, 2.5, 2.5])
     held_out = HeldOut(
-        random.normal(size=size),
+        random.normal(right + more * already[:, None], size=size),
         clean,
-        random.normal(2.5 * replaced[:, None], size=size),
+        random.normal(right + more * replaced[:, None], size=size),
         corrupted,
         replaced,
     )
     setup = SimpleNamespace(settings=SimpleNamespace(judge=JudgeConfig()), table=range(NUM_UNITS))
-    return held_out, random.normal(2.5 * wrong[:, None], size=size), test, setup, wrong
+    return held_out, random.normal(right + more * wrong[:, None], size=size), test, setup, wrong
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids=lambda one: one.name)
+@pytest.mark.parametrize("variant", VARIANTS + TRUSTED, ids=lambda one: one.name)
 def test_every_variant_finds_what_is_wrong(made, variant):
     held_out, measures, test, setup, wrong = made
-    found = judged(variant, held_out, measures, test, setup)
+    found, replaced = judged(variant, held_out, measures, test, setup)
+    assert 0.6 < replaced <= 1
     assert found.shape == wrong.shape and 0 <= found.min() <= found.max() <= 1
-    name, precision, area, correlation, skill, _, hard = row(variant.name, found, wrong, None)
-    assert name == variant.name and correlation is None
+    name, first, precision, area, correlation, skill, _, hard = row(
+        variant.name, replaced, found, wrong, None
+    )
+    assert (name, first) == (variant.name, replaced) and correlation is None
     assert precision > 0.6 and area > 0.9 and skill > 0 and hard > 0.2
