@@ -465,6 +465,16 @@ their silences: compare its column with part `annotation`.
             "details above, under *words*.\n",
             f"l2arctic/{corpus}-bpe/{o.config}",
         ),
+        Part(
+            "judge",
+            "What each part of the judge is good for",
+            [
+                f"python benchmarks/judge.py --data-dir data/{corpus} "
+                f"--exp-dir exp/l2arctic/{corpus}/{o.config} "
+                f"--config recipes/l2arctic/conf/{o.config}.yaml --seed {o.seed}"
+            ],
+            TRUSTED_JUDGE,
+        ),
     ]
     # The real corpus has its full size anyway.
     parts = [part for part in parts if part.name != "full" or not o.corpus_dir]
@@ -491,6 +501,14 @@ use the reference; only scoring does.
 The context of the aligner, the number of epochs of the phoneme estimator, pseudo-labelling with the
 iteration chosen by the held-out path score, and spans of deletions were chosen on the simulated
 corpus, whose errors are known, with its results in view. No human annotation was used for them.
+"""
+
+TRUSTED_JUDGE = """\
+Each row fits the judge of the trained ml-vae-sub to the validation part in another way; nothing is
+trained again. The column *replaced* needs no reference: it is the AP of validation units in whose
+text some were replaced at random. The weights of the measures were chosen by it, by a person who
+saw the other columns, too. Part of a recording's median is kept for the sake of texts that are
+wrong as a whole.
 """
 
 SPEECHOCEAN_OPTIONS = {

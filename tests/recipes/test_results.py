@@ -141,12 +141,15 @@ def test_every_part_of_l2arctic(results, tmp_path, real):
     start = "run.sh --recipe l2arctic" + (" --corpus-dir 'my digits'" if real else "")
     others = "--systems 'two-pass-fa ml-vae ml-vae-sub' --config small --seed 0"
     folders = "--data-dir data --exp-dir exp"
+    name = "l2arctic" if real else "simulate"
     full = f"{start} --num-utterances 3599 --data-dir data/full --exp-dir exp/full {others}"
     assert calls == [
         f"{start} --systems '{SYSTEMS}' --config small --seed 0 {folders}",
         *([] if real else [full]),  # it has its full size anyway
         f"{start} --protocol annotation {others} {folders}",
         f"{start} --unit bpe {others} {folders}",
+        f"python benchmarks/judge.py --data-dir data/{name} "
+        f"--exp-dir exp/l2arctic/{name}/small --config recipes/l2arctic/conf/small.yaml --seed 0",
     ]
 
 
@@ -234,7 +237,10 @@ def test_what_lies_in_the_way_stays_and_nothing_is_run(results, tmp_path, capsys
     ("options", "message"),
     [
         (["audiomnist", "--parts", "fsdd dance"], "no part 'dance' (there are: fsdd seeds "),
-        (["l2arctic", "--parts", "fsdd"], "no part 'fsdd' (there are: corpus full annotation bpe)"),
+        (
+            ["l2arctic", "--parts", "fsdd"],
+            "no part 'fsdd' (there are: corpus full annotation bpe judge)",
+        ),
         (["audiomnist", "--corpus-dir", "nowhere"], "--corpus-dir nowhere is not a folder"),
         (["audiomnist", "--seeds", "one"], "--seeds must be whole numbers"),
         (["audiomnist", "--seed-systems", "ml-vae"], "--seed-systems must name two, not 'ml-vae'"),
@@ -372,7 +378,7 @@ def test_l2arctic_has_details_and_figures_beside_the_paper(first, results, tmp_p
     assert results("l2arctic", "--out", str(page))[0] == 0
     text = page.read_text()
     assert (page.parent / "utterance.png").read_bytes() == b"a picture"
-    for name in ("corpus", "full", "annotation", "bpe"):
+    for name in ("corpus", "full", "annotation", "bpe", "judge"):
         (record,) = records(tmp_path, name, "l2arctic")
         assert f"```bash\n{record['command']}\n```" in text
     assert text.count("```\nby type 45.6\n```") == 4
