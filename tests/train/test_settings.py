@@ -12,7 +12,7 @@ FEW = Decoding(competitors=2)
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"topology": "single"}, "topology must be one of ml, substitution, separate"),
+        ({"topology": "single"}, "topology must be one of ml, "),
         ({"pseudo_labels_after": 3}, "pseudo_labels_after goes with topology substitution"),
         ({"estimate_after": 1}, "estimate_after goes with topology substitution"),
         ({"decoding": FEW}, "competitors go with topology substitution"),
