@@ -250,7 +250,8 @@ class _Usual:
 
     def mean_deviation(self, measures: np.ndarray, units: np.ndarray) -> np.ndarray:
         """Mean over measures of how far each is from the usual, (n,); 0 for what says nothing."""
-        return np.nan_to_num((measures - self.centres.T[units]) / self.spreads) @ self.weights
+        deviations = np.nan_to_num((measures - self.centres.T[units]) / self.spreads)
+        return (deviations * self.weights).sum(1)  # each row by itself, to the bit
 
     def as_tuples(self) -> tuple[tuple, ...]:
         """Centres, spreads and weights as they are kept."""
