@@ -38,7 +38,13 @@ from mlvae.systems import Setup
 from mlvae.systems.align import load_aligner
 from mlvae.systems.judge import HeldOut, hold_out, measure, sequences_of
 from mlvae.systems.ml_vae import load_ml_vae
-from mlvae.train.evidence import MEDIAN_PART, Evidence, fit_evidence, fit_to_answers
+from mlvae.train.evidence import (
+    MEDIAN_PART,
+    Evidence,
+    fit_evidence,
+    fit_to_answers,
+    trusted_weights,
+)
 from mlvae.train.rates import Rates, UnitSequences, fit_rates
 
 #: Columns of :func:`mlvae.systems.judge.measure`.
@@ -93,18 +99,19 @@ VARIANTS = (
     Variant("expected rate 0.02", expected=0.02),
     Variant("expected rate 0.15", expected=0.15),
 )
-EVEN = (0.2,) * 5
+SHIPPED = tuple(trusted_weights(len(ALL)))
+#: Of a trusted model.
 TRUSTED = (
-    Variant("shipped", weights=(1 / 2, 0, 1 / 4, 0, 1 / 4)),
+    Variant("shipped", weights=SHIPPED),
     Variant("acceptor alone", weights=(1, 0, 0, 0, 0)),
     Variant("log ratios alone", weights=(0, 0, 1 / 2, 0, 1 / 2)),
     Variant("acceptor and log ratios alike", weights=(1 / 3, 0, 1 / 3, 0, 1 / 3)),
     Variant("acceptor and log ratio of the estimator", weights=(1 / 2, 0, 1 / 2, 0, 0)),
     Variant("acceptor and log ratio of the aligner", weights=(1 / 2, 0, 0, 0, 1 / 2)),
     Variant("acceptor and mean log posteriors", weights=(1 / 2, 1 / 4, 0, 1 / 4, 0)),
-    Variant("all measures alike", weights=EVEN),
-    Variant("recordings' medians kept", weights=(1 / 2, 0, 1 / 4, 0, 1 / 4), median_part=0.0),
-    Variant("recordings' medians taken away", weights=(1 / 2, 0, 1 / 4, 0, 1 / 4), median_part=1.0),
+    Variant("all measures alike", weights=(1 / 5,) * 5),
+    Variant("recordings' medians kept", weights=SHIPPED, median_part=0.0),
+    Variant("recordings' medians taken away", weights=SHIPPED, median_part=1.0),
 )
 
 
@@ -251,16 +258,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     training = json.loads((setup.folder / "training.json").read_bytes())
     for variant in TRUSTED if training["trusted"] else VARIANTS:
         add(variant.name, *judged(variant, held_out[variant.even], measures, sequences, setup))
-    headers = [
-        "answer",
-        "replaced",
-        "AP",
-        "AUC",
-        "PCC",
-        "Brier skill",
-        "% flagged",
-        "hard F1",
-    ]
+    metrics = ["AP", "AUC", "PCC", "Brier skill", "% flagged", "hard F1"]
+    headers = ["answer", "replaced", *metrics]
     print(
         f"{scored.sum()} units of {len(known)} utterances, "
         f"{100 * positive[scored].mean():.1f} % wrong"

@@ -153,16 +153,13 @@ def fit_to_answers(
             P(mispronounced) over all paths, and by acoustic model its negative GOP and log ratio.
         sequences: of these n units.
         num_units: N, different units.
-        weights: float64 (1 + 2 K,), of the measures; None: half is of the acceptor, and half of the
-            log ratios.
+        weights: float64 (1 + 2 K,), of the measures, of sum 1; None: :func:`trusted_weights`.
 
     Returns:
         The evidence, and the rate of mispronounced units that the model finds.
     """
     if weights is None:
-        weights = np.zeros(measures.shape[1])
-        weights[2::2] = 0.5 / max(len(weights[2::2]), 1)
-        weights[0] = 1 - weights.sum()
+        weights = trusted_weights(measures.shape[1])
     usual = _Usual.of(measures, sequences.unit, num_units, weights)
     mean = usual.mean_deviation(measures, sequences.unit)
     median = float(np.median(mean))
@@ -179,6 +176,21 @@ def fit_to_answers(
     bias, weight = minimize(loss, np.array([-1.0, 1.0]), jac=True, method="L-BFGS-B").x.tolist()
     bias -= math.log(rate / (1 - rate))
     return Evidence(*usual.as_tuples(), median, weight, bias, rate), rate
+
+
+def trusted_weights(num_measures: int) -> np.ndarray:
+    """Weights of a trusted model's measures, float64 (1 + 2 K,), of sum 1.
+
+    Half is the acceptor's, and half that of the K log ratios; mean log posteriors have none.
+
+    Example:
+        >>> trusted_weights(5).tolist()
+        [0.5, 0.0, 0.25, 0.0, 0.25]
+    """
+    weights = np.zeros(num_measures)
+    weights[2::2] = 0.5 / max(len(weights[2::2]), 1)
+    weights[0] = 1 - weights.sum()
+    return weights
 
 
 def fit_ratio(

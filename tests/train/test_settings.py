@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from mlvae.train import Decoding, TrainConfig
+from mlvae.train.settings import TopologyName
 
 FEW = Decoding(competitors=2)
 
@@ -12,7 +15,7 @@ FEW = Decoding(competitors=2)
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"topology": "single"}, "topology must be one of ml, "),
+        ({"topology": "single"}, f"topology must be one of {', '.join(get_args(TopologyName))}"),
         ({"pseudo_labels_after": 3}, "pseudo_labels_after goes with topology substitution"),
         ({"estimate_after": 1}, "estimate_after goes with topology substitution"),
         ({"decoding": FEW}, "competitors go with topology substitution"),
