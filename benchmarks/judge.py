@@ -143,7 +143,7 @@ def judged(
     columns, num_units = list(variant.columns), len(setup.table)
     if variant.weights is not None:
         evidence, rate = fit_to_answers(
-            held_out.measures, sequences, num_units, np.array(variant.weights)
+            held_out.measures, sequences, num_units, np.array(variant.weights), held_out.rate
         )
         evidence = replace(evidence, median_part=variant.median_part)
         rates = Rates.independent(rate, num_units, config)
@@ -232,6 +232,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         reference, scores = graded.units, graded.scores
     else:
         reference = read_reference(path)
+    system = system.adapted_to(test)
     wrong = system.wrong_units(test)
     cuts = {cut.id: cut for cut in test}
     known = [cuts[name] for name in reference.utterances if name in wrong]

@@ -7,14 +7,18 @@ with other measures (:mod:`mlvae.train.evidence`) and with how mispronunciations
 (:mod:`mlvae.train.rates`). It is fitted after training, to held-out cuts: to units that are
 replaced on purpose, and to the units as they are for how often they are wrong, under a prior; or,
 where the model is trusted, to its own answers.
+
+The features of an adapted system (:mod:`mlvae.train.adaptation`) are those of each speaker, where
+it is fitted as where it answers.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -31,6 +35,7 @@ from mlvae.stage import log
 from mlvae.systems.align import Aligner
 from mlvae.systems.base import Setup
 from mlvae.tiers import units_of_words, with_units
+from mlvae.train.adaptation import AdaptedDataset, fit_maps
 from mlvae.train.confusion import acoustic_confusions
 from mlvae.train.estep import EStep, search_compiler
 from mlvae.train.evidence import (
@@ -179,6 +184,9 @@ def measure(
     return np.stack(columns, axis=1)
 
 
+_Searched = TypeVar("_Searched", bound="SearchedModel")
+
+
 @dataclass(frozen=True)
 class SearchedModel:
     """A trained model and the acceptor that is searched with it."""
@@ -188,6 +196,20 @@ class SearchedModel:
     decoding: Decoding  # how posteriors become scores
     dataset: UnitDataset  # gives features and units
     device: torch.device  # where to run
+    #: Whether its features are adapted to each speaker, see :mod:`mlvae.train.adaptation`; cuts
+    #: then need the tier ``fa``.
+    adapted: bool = False
+
+    def adapted_to(self: _Searched, cuts: Iterable[Cut]) -> _Searched:
+        """The model for some cuts: itself, or where it is adapted, with features of their speakers.
+
+        Raises:
+            ValueError: it is adapted, and a cut has no tier ``fa``; names the cut.
+        """
+        if not self.adapted:
+            return self
+        maps = fit_maps(cuts, self.unit_model(), self.model.silence)
+        return replace(self, dataset=AdaptedDataset(self.dataset, maps), adapted=False)
 
     def unit_model(self) -> UnitModel:
         """The phoneme estimator as an acoustic model of units."""
@@ -231,6 +253,8 @@ class HeldOut:
     corrupted_measures: np.ndarray  # float64 (m, M)
     corrupted: UnitSequences  # of these m units, as they are written
     replaced: np.ndarray  # bool (m,), which of them are replaced
+    #: Of an adapted model the rate of mispronounced units that it finds unadapted; else None.
+    rate: float | None = None
 
 
 def hold_out(
@@ -251,8 +275,10 @@ def hold_out(
         seed: of what is replaced.
         confusable: see :func:`mlvae.train.evidence.replace_units`.
     """
-    dataset, table = system.dataset, system.dataset.table
     aligned = _aligned(system, cuts, aligner, config)
+    rate = _unadapted_rate(system, aligned)
+    system = system.adapted_to(aligned)
+    dataset, table = system.dataset, system.dataset.table
     own = {cut.id: table.ids(canonical_units(cut), cut.id) for cut in aligned}
     spans = {cut.id: spans_of_tier(cut, "fa", own[cut.id]) for cut in aligned}
     log_confusion = acoustic_confusions(
@@ -269,7 +295,16 @@ def hold_out(
     measures, sequences, _ = _measured(system, aligned, aligner)
     corrupted_measures, corrupted_sequences, rewritten = _measured(system, corrupted, aligner)
     marks = np.array([mark for cut in rewritten for mark in replaced[cut.id]], dtype=bool)
-    return HeldOut(measures, sequences, corrupted_measures, corrupted_sequences, marks)
+    return HeldOut(measures, sequences, corrupted_measures, corrupted_sequences, marks, rate)
+
+
+def _unadapted_rate(system: SearchedModel, cuts: CutSet) -> float | None:
+    """The rate of mispronounced units that an adapted model finds unadapted; else None.
+
+    Adapted to the text, it takes some of them for right; which ones are wrong, it knows better.
+    """
+    wrong = list(system.wrong_units(cuts).values()) if system.adapted else []
+    return torch.cat(wrong).mean().item() if wrong else None
 
 
 def _aligned(system: SearchedModel, cuts: CutSet, aligner: Aligner, config: JudgeConfig) -> CutSet:
@@ -312,12 +347,12 @@ def fit_judge(
     """
     table = system.dataset.table
     if trusted:
-        measures, sequences, known = _measured(
-            system, _aligned(system, cuts, aligner, config), aligner
-        )
+        aligned = _aligned(system, cuts, aligner, config)
+        measures, sequences, known = _measured(system.adapted_to(aligned), aligned, aligner)
         if not known:
             raise ValueError("no utterance of the held-out part has a path: nothing to learn from")
-        evidence, rate = fit_to_answers(measures, sequences, len(table))
+        rate = _unadapted_rate(system, aligned)
+        evidence, rate = fit_to_answers(measures, sequences, len(table), rate=rate)
         rates = Rates.independent(rate, len(table), config.rates)
         return Judge(evidence, rates, system.unit_models(aligner), table)
     found = hold_out(system, cuts, aligner, config, seed)

@@ -97,7 +97,8 @@ class TrainedMlVae(SearchedModel):
         which these units are mispronounced or deleted and no others.
 
         Args:
-            cuts: cuts with features and canonical units.
+            cuts: cuts with features and canonical units; recordings of a speaker that are here
+                together are adapted to and judged together.
             passes: what an earlier run has done; None: nothing.
             max_frames: largest batch, in frames with padding.
             max_cells: largest search, in cells (arcs x frames); a cut that is larger is searched in
@@ -114,7 +115,8 @@ class TrainedMlVae(SearchedModel):
         passes = passes or Passes()
         by_id = {cut.id: cut for cut in cuts}
         compiler = search_compiler(self.model, self.topology, self.decoding)
-        search = EStep(compiler, cuts, self.dataset, max_frames, max_cells=max_cells)
+        dataset = self.adapted_to(cuts).dataset
+        search = EStep(compiler, cuts, dataset, max_frames, max_cells=max_cells)
         answers = (self._searched if self.judge is None else self._judged)(search, passes, by_id)
         found = [
             with_tiers(

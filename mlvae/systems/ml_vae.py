@@ -55,6 +55,9 @@ class MlVaeSettings(Settings):
     #: own answers where ``train.trusted_f1`` trusts them, and to units that are replaced elsewhere.
     judged: bool = False
     judge: JudgeConfig = field(default_factory=JudgeConfig)  # how it is fitted
+    #: Whether features are adapted to each speaker after training, without annotation, where the
+    #: judge is fitted and in localisation; see :mod:`mlvae.train.adaptation`.
+    adapted: bool = False
     #: Whose boundaries units get: the best ``path``'s, or those of an ``aligner``, a narrow model
     #: that aligns what was perceived once more.
     boundaries: Literal["path", "aligner"] = "path"
@@ -129,7 +132,9 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
     metadata["decoding"] = asdict(decoding)
     save_model(path, model, metadata)
     training.update(scale_report(decoding, losses, setup))
-    system = SearchedModel(model.to(device), settings.train.topology, decoding, dataset, device)
+    system = SearchedModel(
+        model.to(device), settings.train.topology, decoding, dataset, device, settings.adapted
+    )
     if settings.boundaries == "aligner":
         checkpoint = folder / "boundaries-checkpoint.safetensors"
         found = train_boundary_aligner(system, setup, train_cuts, keeper.state.passes, checkpoint)
@@ -229,7 +234,13 @@ def load_ml_vae(setup: Setup, cuts: CutSet) -> TrainedMlVae:
         aligner = new_aligner(setup, cuts)
         aligner.load(setup.folder / "boundaries.safetensors")
     system = TrainedMlVae(
-        model.to(device), settings.train.topology, decoding, setup.dataset, device, aligner
+        model.to(device),
+        settings.train.topology,
+        decoding,
+        setup.dataset,
+        device,
+        settings.adapted,
+        aligner,
     )
     if settings.judged:
         models = system.unit_models(load_aligner(setup, cuts))

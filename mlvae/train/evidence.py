@@ -39,7 +39,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy.optimize import brentq, minimize
+from scipy.special import expit
 
 from mlvae.train.rates import UnitSequences
 
@@ -145,6 +146,7 @@ def fit_to_answers(
     sequences: UnitSequences,
     num_units: int,
     weights: np.ndarray | None = None,
+    rate: float | None = None,
 ) -> tuple[Evidence, float]:
     """Learn what is usual from held-out units, and what a deviation means from a model's answers.
 
@@ -154,9 +156,10 @@ def fit_to_answers(
         sequences: of these n units.
         num_units: N, different units.
         weights: float64 (1 + 2 K,), of the measures, of sum 1; None: :func:`trusted_weights`.
+        rate: of mispronounced units, where it is known better than from these answers.
 
     Returns:
-        The evidence, and the rate of mispronounced units that the model finds.
+        The evidence, and the rate of mispronounced units that was given or that the model finds.
     """
     if weights is None:
         weights = trusted_weights(measures.shape[1])
@@ -165,7 +168,8 @@ def fit_to_answers(
     median = float(np.median(mean))
     z = _centred(mean, sequences.utterance, median, MEDIAN_PART)
     wrong = 1 / (1 + np.exp(-measures[:, 0]))
-    rate = float(np.clip(wrong.mean(), *RATE_LIMITS))
+    own_rate = float(wrong.mean())
+    rate = float(np.clip(own_rate if rate is None else rate, *RATE_LIMITS))
 
     def loss(found: np.ndarray) -> tuple[float, np.ndarray]:
         logit = found[0] + found[1] * z
@@ -174,6 +178,12 @@ def fit_to_answers(
         return total, np.array([slope.sum(), slope @ z + RIDGE * found[1]])
 
     bias, weight = minimize(loss, np.array([-1.0, 1.0]), jac=True, method="L-BFGS-B").x.tolist()
+    if rate != own_rate:
+
+        def excess(shift: float) -> float:
+            return float(expit(bias + weight * z + shift).mean()) - rate
+
+        bias += brentq(excess, -50.0, 50.0)
     bias -= math.log(rate / (1 - rate))
     return Evidence(*usual.as_tuples(), median, weight, bias, rate), rate
 

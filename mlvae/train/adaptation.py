@@ -1,0 +1,171 @@
+"""Adaptation of features to a speaker, without annotation.
+
+A phoneme estimator hears a voice that it was not trained on, or an accent, as somewhat off in all
+its sounds, and what is off in all of them hides what is mispronounced. The features x of a speaker
+are therefore mapped, before the networks see them, by ::
+
+    x' = (I + A) x + b
+
+with the A and b under which the estimator gives its text the greatest posterior (a linear input
+network: Neto et al. 1995; the fMLLR of Gales 1998 is its counterpart for Gaussians)::
+
+    mean over frames of -log q(unit of the text | x') + prior / T (|A|^2 + |b|^2)
+
+The unit of a frame is that of the forced alignment. T is how many seconds the speaker's recordings
+last together and ``prior`` how many the prior is worth (:data:`PRIOR_SECONDS`): of a single
+recording little is learned, and it helps where there is one, too. A map is the same for all frames
+of a speaker, so that it cannot take one sound for another only where the text says so; a sound that
+a speaker always replaces it does take for right in part. How many units are mispronounced is
+therefore asked of the unadapted networks, see :func:`mlvae.systems.judge.fit_judge`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+
+import torch
+from lhotse.cut import Cut
+from torch.nn.utils.rnn import pad_sequence
+
+from mlvae.data.dataset import UnitDataset
+from mlvae.train.goodness import UnitModel, unit_log_probs
+from mlvae.train.losses import masked_mean
+from mlvae.train.targets import IGNORE, frame_targets, variant_spans
+
+#: Seconds of speech that the prior of a map is worth.
+PRIOR_SECONDS = 30.0
+#: Seconds of speech that a step sees.
+STEP_SECONDS = 20.0
+#: Steps, and passes through the speaker's speech, at most.
+MOST_STEPS, MOST_PASSES = 40, 4
+#: Of Adam; it falls to 0 evenly.
+LEARNING_RATE = 5e-3
+#: Longest piece of a recording that a step sees, in seconds.
+PIECE_SECONDS = 10.0
+
+
+class AdaptedDataset(UnitDataset):
+    """Features of another dataset, mapped cut by cut.
+
+    Args:
+        dataset: whose features they are; what it keeps in memory is shared.
+        maps: by cut id, float (F, F + 1) on CPU: A, and b as the last column. Other cuts stay as
+            they are.
+    """
+
+    def __init__(self, dataset: UnitDataset, maps: Mapping[str, torch.Tensor]) -> None:
+        super().__init__(dataset.table, dataset.deltas, cache_mb=0)
+        self.unadapted, self.maps = dataset, maps
+
+    def features(self, cut: Cut) -> torch.Tensor:
+        """Mapped features (num_frames, F) float32 of one cut."""
+        features = self.unadapted.features(cut)
+        return mapped(features, self.maps[cut.id]) if cut.id in self.maps else features
+
+    def plain(self) -> UnitDataset:
+        """Features as they are, without deltas."""
+        return self.unadapted.plain()
+
+    def forget(self) -> None:
+        """Forget all that is kept."""
+        self.unadapted.forget()
+
+
+def mapped(features: torch.Tensor, change: torch.Tensor) -> torch.Tensor:
+    """Features (..., F) plus A x + b, where ``change`` is A and b, (F, F + 1)."""
+    return features + torch.nn.functional.linear(features, change[:, :-1], change[:, -1])
+
+
+def fit_maps(cuts: Iterable[Cut], model: UnitModel, silence: bool) -> dict[str, torch.Tensor]:
+    """Maps of the speakers of some cuts, see the head of this module.
+
+    Recordings of a speaker have one map; one of nobody who is named has its own. Equal cuts give
+    equal maps.
+
+    Args:
+        cuts: with features, canonical units and the tier ``fa``.
+        model: the phoneme estimator, whose posteriors must have gradients by its features.
+        silence: whether its last column is silence.
+
+    Returns:
+        By cut id, float (F, F + 1) on CPU; see :class:`AdaptedDataset`.
+
+    Raises:
+        ValueError: a cut has no tier ``fa``, or one of other units; names the cut.
+    """
+    groups: dict[Hashable, list[Cut]] = {}
+    for cut in cuts:
+        speaker = cut.supervisions[0].speaker
+        groups.setdefault((cut.id, None) if speaker is None else speaker, []).append(cut)
+    maps: dict[str, torch.Tensor] = {}
+    for group in groups.values():
+        fitted = _fit_map(group, model, silence)
+        maps.update((cut.id, fitted) for cut in group)
+    return maps
+
+
+@torch.enable_grad()
+def _fit_map(cuts: Sequence[Cut], model: UnitModel, silence: bool) -> torch.Tensor:
+    """The map of a speaker, float (F, F + 1) on CPU."""
+    seconds = sum(cut.duration for cut in cuts)
+    steps = min(MOST_STEPS, max(1, round(MOST_PASSES * max(1.0, seconds / STEP_SECONDS))))
+    size, device = model.dataset.features(cuts[0]).shape[1], model.device
+    change = torch.zeros(size, size + 1, device=device, requires_grad=True)
+    optimizer = torch.optim.Adam([change], LEARNING_RATE)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
+    num_units, states = len(model.dataset.table), model.states_per_unit
+    columns: dict[str, torch.Tensor] = {}
+    for _, pieces in zip(range(steps), _drawn(cuts)):
+        parts, labels = [], []
+        for cut, begin, end in pieces:
+            if cut.id not in columns:
+                columns[cut.id] = _columns(cut, model.dataset, silence)
+            parts.append(model.dataset.features(cut)[begin:end])
+            labels.append(columns[cut.id][begin:end])
+        lengths = torch.tensor([len(part) for part in parts], device=device)
+        features = mapped(pad_sequence(parts, batch_first=True).to(device), change)
+        target = pad_sequence(labels, batch_first=True, padding_value=IGNORE).to(device)
+        with torch.backends.cudnn.flags(enabled=False):  # its LSTM has no gradients in evaluation
+            log_probs = model.log_probs(features, lengths)
+        of_units = unit_log_probs(log_probs, num_units, states)
+        if silence:
+            of_units = torch.cat([of_units, log_probs[..., -1:]], dim=2)
+        known = target != IGNORE
+        of_text = of_units.gather(2, target.clamp(min=0).unsqueeze(2)).squeeze(2)
+        loss = PRIOR_SECONDS / seconds * change.square().sum() - masked_mean(of_text, known)
+        (change.grad,) = torch.autograd.grad(loss, [change])
+        optimizer.step()
+        schedule.step()
+    return change.detach().cpu()
+
+
+def _columns(cut: Cut, dataset: UnitDataset, silence: bool) -> torch.Tensor:
+    """The unit of each frame by forced alignment, or silence, int64 (T,)."""
+    spans = variant_spans(cut, "fa", dataset.table)
+    num_frames, num_units = torch.tensor([cut.num_frames]), len(dataset.table)
+    return frame_targets([spans], num_frames, num_units, silence=silence).column[0]
+
+
+def _drawn(cuts: Sequence[Cut]) -> Iterator[list[tuple[Cut, int, int]]]:
+    """For each step some pieces, from frame to frame (exclusive), in an endless random order.
+
+    No piece comes twice in a step.
+    """
+    pieces = []
+    for cut in sorted(cuts, key=lambda cut: cut.id):
+        count = max(1, round(cut.duration / PIECE_SECONDS))
+        edges = [cut.num_frames * number // count for number in range(count + 1)]
+        pieces += [(cut, begin, end) for begin, end in zip(edges[:-1], edges[1:]) if begin < end]
+    generator = torch.Generator().manual_seed(0)
+    while True:
+        some: list[tuple[Cut, int, int]] = []
+        seconds = 0.0
+        for number in torch.randperm(len(pieces), generator=generator).tolist():
+            cut, begin, end = pieces[number]
+            some.append(pieces[number])
+            seconds += (end - begin) * cut.frame_shift
+            if seconds >= STEP_SECONDS:
+                yield some
+                some, seconds = [], 0.0
+        if some:
+            yield some
