@@ -95,23 +95,26 @@ def answers(system):
     return found, wrong
 
 
+@pytest.mark.parametrize("adapted", [False, True], ids=["as they are", "adapted"])
 @pytest.mark.parametrize(
     ("least", "trusted"),
     [(0.0, True), (1.0, False)],
     ids=["trusted", "not trusted"],
 )
-def test_the_judge_of_a_trusted_model_is_fitted_to_its_answers(tmp_path, least, trusted):
+def test_the_judge_of_a_trusted_model_is_fitted_to_its_answers(tmp_path, least, trusted, adapted):
     config = config_of()
     settings = config.systems["sub"].settings
-    settings = replace(settings, train=replace(settings.train, trusted_f1=least))
+    train = replace(settings.train, trusted_f1=least)
+    settings = replace(settings, train=train, adapted=adapted)
     config = replace(config, systems={"sub": System("sub", "ml_vae", settings=settings)})
     train_cuts, valid_cuts = spoken_cuts(60)[0], spoken_cuts(40, seed=1)[0]
     setup, aligner, training = trained(tmp_path, train_cuts, valid_cuts, config)
     assert training["trusted"] == trusted
     system = load_ml_vae(setup, valid_cuts)
+    assert system.adapted == adapted
     of_answers = system.judge.rates.config.speaker_std == LEAST_STD
     assert of_answers == trusted
-    if of_answers:  # what it holds for wrong is as much as the model does
+    if of_answers:  # what it holds for wrong is as much as the model does, before it is adapted
         wrong = system.wrong_units(valid_cuts)
         rate = torch.cat(list(wrong.values())).mean().item()
         assert training["judge"]["rate"] == training["judge"]["expected_rate"]
@@ -212,7 +215,7 @@ def somebodys(system: tuple) -> TrainedMlVae:
     return replace(searched, judge=fit_judge(searched, valid, aligner, config, seed=0))
 
 
-@pytest.mark.parametrize("kind", ["ml_vae", "acoustic"])
+@pytest.mark.parametrize("kind", ["ml_vae", "adapted", "acoustic"])
 def test_recordings_of_a_speaker_are_judged_together_whatever_the_batches(system, kind):
     setup, aligner, _ = system
     cuts = [
@@ -220,9 +223,12 @@ def test_recordings_of_a_speaker_are_judged_together_whatever_the_batches(system
         for number, cut in enumerate(spoken_cuts(20, seed=6)[0])
     ]
     aligned, _ = aligner.align(CutSet.from_cuts(cuts), dataset())
-    searched = load_ml_vae(setup, aligned) if kind == "ml_vae" else somebodys(system)
+    searched = somebodys(system) if kind == "acoustic" else load_ml_vae(setup, aligned)
+    searched = replace(searched, adapted=kind == "adapted")
     judge = searched.judge
-    measures = measure(list(aligned), searched.wrong_units(aligned), judge.models)
+    ready = searched.adapted_to(aligned)
+    models = judge.models if kind == "acoustic" else ready.unit_models(aligner)
+    measures = measure(list(aligned), ready.wrong_units(aligned), models)
     verdicts = judge.judge(list(aligned), measures)
     for max_frames in (60, 8000):
         found, short = replace(searched, boundary_aligner=None).localize(

@@ -68,6 +68,12 @@ def test_measures_correct_which_units_a_model_finds_and_not_how_many():
     odds = np.log(rate / (1 - rate)) + ratio  # nothing but the evidence counts
     np.testing.assert_allclose(found, 1 / (1 + np.exp(-odds)), atol=1e-6)
     assert average_precision(found, wrong) > average_precision(answers, wrong) + 0.02
+    other, rate = fit_to_answers(np.column_stack([own, others]), sequences, NUM_UNITS, rate=0.3)
+    assert rate == 0.3  # known from elsewhere: as many units are wrong, and the same come first
+    rates = Rates.independent(rate, NUM_UNITS, RatesConfig())
+    ratio = other.log_ratio(np.column_stack([own, others]), sequences)
+    assert rates.correctness(sequences, ratio).mispronounced.mean() == pytest.approx(0.3, abs=1e-6)
+    assert (other.weight, other.median) == (evidence.weight, evidence.median)
     again, _ = fit_to_answers(own[:, None], sequences, NUM_UNITS)
     assert again.weights == (1.0,) and again.weight > 0
 

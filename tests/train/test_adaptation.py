@@ -1,0 +1,175 @@
+"""Features adapted to a speaker: a voice is mapped back, and little is learned of little."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from lhotse import CutSet
+from lhotse.cut import Cut
+from lhotse.utils import fastcopy
+
+from mlvae.data.dataset import UnitDataset
+from mlvae.nn import MlVae
+from mlvae.score.ranking import area_under_curve
+from mlvae.systems.judge import SearchedModel
+from mlvae.train import Decoding
+from mlvae.train.adaptation import PIECE_SECONDS, STEP_SECONDS, AdaptedDataset, _drawn, fit_maps
+from mlvae.train.goodness import UnitModel
+from tests.train.tiny import (
+    CPU,
+    DEVICE,
+    NUM_FEATURES,
+    TABLE,
+    aligned,
+    dataset,
+    make_cut,
+    spoken_cuts,
+    tiny_model_config,
+)
+
+#: Of a voice whose sounds each resemble another one more than themselves.
+ANGLE = math.radians(52)
+
+
+def estimator(given: UnitDataset) -> UnitModel:
+    """A model that takes the feature of a unit for its log odds, as in the voice of ``tiny``."""
+
+    def log_probs(features, lengths):
+        return (4 * features[..., : len(TABLE)]).log_softmax(-1)
+
+    return UnitModel(log_probs, given, CPU)
+
+
+def voiced(cuts: CutSet, speaker: str | None, angle: float = ANGLE) -> list[Cut]:
+    """Cuts of a voice that mixes the first two features, and the next two."""
+    turn = np.eye(NUM_FEATURES)
+    for first in (0, 2):
+        turn[first : first + 2, first : first + 2] = [
+            [math.cos(angle), math.sin(angle)],
+            [-math.sin(angle), math.cos(angle)],
+        ]
+    found = []
+    for cut in cuts:
+        name = f"{speaker}-{cut.id}"
+        units = cut.supervisions[0].custom["units"]
+        changed = make_cut(name, cut.load_features() @ turn, units)
+        edges = [round(item.start * 100) for item in cut.supervisions[0].alignment["fa"]]
+        changed = aligned(changed, [*edges, cut.num_frames])
+        supervision = fastcopy(changed.supervisions[0], speaker=speaker)
+        found.append(fastcopy(changed, supervisions=[supervision]))
+    return found
+
+
+def goodness(cuts: list[Cut], given: UnitDataset) -> np.ndarray:
+    """GOP of the units of all cuts."""
+    model = estimator(given)
+    found = [model.goodness(cut, probs).gop for cut, probs in model.of_cuts(CutSet(cuts))]
+    return torch.cat(found).numpy()
+
+
+def test_a_voice_is_mapped_back_although_its_text_is_wrong_in_places():
+    cuts, wrong = spoken_cuts(200, wrong_rate=0.2)
+    marks = np.concatenate([wrong[cut.id] for cut in cuts])
+    known, unknown = voiced(cuts, "known", angle=0.0), voiced(cuts, "unknown")
+    given = dataset()
+    adapted = AdaptedDataset(given, fit_maps([*known, *unknown], estimator(given), silence=False))
+    before, after = (goodness(unknown, some) for some in (given, adapted))
+    assert area_under_curve(-after, marks) > area_under_curve(-before, marks) + 0.01
+    gain = after - before
+    assert gain[~marks].mean() > 0.05  # of the text, and more so where it was spoken
+    assert gain[~marks].mean() > gain[marks].mean() + 0.02
+    own, mapped_too = (goodness(known, some) for some in (given, adapted))
+    assert area_under_curve(-mapped_too, marks) > area_under_curve(-own, marks) - 0.001
+
+
+def test_each_speaker_has_a_map_and_each_recording_of_nobody_its_own():
+    some = list(spoken_cuts(12)[0])
+    cuts = [*voiced(some[:4], "x"), *voiced(some[4:8], "y", 0.5), *voiced(some[8:], None)]
+    model = estimator(dataset())
+    maps = fit_maps(cuts, model, silence=False)
+    assert list(maps) == [cut.id for cut in cuts]
+    assert all(one.shape == (NUM_FEATURES, NUM_FEATURES + 1) for one in maps.values())
+    different = {tuple(one.flatten().tolist()) for one in maps.values()}
+    assert len(different) == 2 + 4
+    again = fit_maps([cuts[8], *reversed(cuts[:4])], model, silence=False)
+    for cut_id, one in again.items():  # neither the others nor the order count
+        torch.testing.assert_close(one, maps[cut_id], rtol=0, atol=1e-6)
+
+
+def test_of_little_speech_little_is_learned():
+    cuts = voiced(spoken_cuts(60)[0], "x")
+    model = estimator(dataset())
+    sizes = [
+        fit_maps(cuts[:count], model, silence=False)[cuts[0].id].norm().item()
+        for count in (1, 8, 60)
+    ]
+    assert 0 < sizes[0] < sizes[1] < sizes[2]
+
+
+def test_pieces_of_a_step_are_short_and_cover_all_recordings():
+    lengths = {"short": 40, "middle": 1300, "long": 9070}
+    cuts = [make_cut(name, np.zeros((size, 2)), ["a"]) for name, size in lengths.items()]
+    seen = {name: np.zeros(size, dtype=int) for name, size in lengths.items()}
+    for _, pieces in zip(range(12), _drawn(cuts)):
+        sizes = [end - begin for _, begin, end in pieces]
+        assert max(sizes) <= 150 * PIECE_SECONDS and min(sizes) > 0
+        assert sum(sizes) <= 100 * STEP_SECONDS + 150 * PIECE_SECONDS
+        assert len({(cut.id, begin) for cut, begin, _ in pieces}) == len(pieces)
+        for cut, begin, end in pieces:
+            seen[cut.id][begin:end] += 1
+    assert all(times.min() >= 1 for times in seen.values())
+
+
+def test_adapted_features_leave_other_cuts_and_plain_features_as_they_are():
+    cuts = voiced(spoken_cuts(3)[0], "x")
+    given = UnitDataset(TABLE, deltas=True)
+    change = torch.zeros(18, 19)
+    change[2, 5], change[4, 18] = 1.0, -3.0
+    adapted = AdaptedDataset(given, {cuts[0].id: change})
+    features = given.features(cuts[0])
+    expected = features.clone()
+    expected[:, 2] += features[:, 5]
+    expected[:, 4] -= 3.0
+    torch.testing.assert_close(adapted.features(cuts[0]), expected)
+    assert torch.equal(adapted.features(cuts[1]), given.features(cuts[1]))
+    assert torch.equal(adapted.plain().features(cuts[0]), features[:, :NUM_FEATURES])
+    batch = adapted[CutSet(cuts)]
+    torch.testing.assert_close(batch["features"][0, : len(expected)], expected)
+
+
+@pytest.mark.parametrize("silence", [False, True])
+@pytest.mark.parametrize("deltas", [False, True])
+def test_a_model_with_lstm_and_silence_can_be_adapted_wherever_it_runs(silence, deltas):
+    """Where all of a recording is of no unit, too; and the networks stay as they are."""
+    cuts = voiced(spoken_cuts(6)[0], "x")
+    nothing = make_cut("nothing", np.zeros((40, NUM_FEATURES)), ["a"])
+    cuts.append(aligned(nothing, [3, 3]))
+    given = UnitDataset(TABLE, deltas)
+    size = NUM_FEATURES * (3 if deltas else 1)
+    torch.manual_seed(0)
+    model = MlVae(size, len(TABLE), silence, tiny_model_config(), states_per_unit=2).to(DEVICE)
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    system = SearchedModel(model, "substitution", Decoding(), given, DEVICE, adapted=True)
+    with torch.no_grad():
+        adapted = system.adapted_to(cuts)
+    assert not adapted.adapted and adapted.dataset.plain() is given.plain() or deltas
+    assert set(adapted.dataset.maps) == {cut.id for cut in cuts}
+    for change in adapted.dataset.maps.values():
+        assert change.isfinite().all() and not change.requires_grad
+    assert adapted.dataset.maps[cuts[0].id].norm() > 0
+    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+    assert all(weight.grad is None for weight in model.parameters())
+
+
+def test_a_model_that_is_not_adapted_is_itself():
+    system = SearchedModel(None, "substitution", Decoding(), dataset(), CPU)
+    assert system.adapted_to([]) is system
+
+
+def test_a_cut_that_was_not_aligned_is_named():
+    cut = make_cut("lonely", np.zeros((40, NUM_FEATURES)), ["a"])
+    with pytest.raises(ValueError, match="lonely: no tier fa"):
+        fit_maps([cut], estimator(dataset()), silence=False)
