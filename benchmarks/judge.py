@@ -124,6 +124,7 @@ def judged(
     test: np.ndarray,
     units: UnitSequences,
     setup: Setup,
+    rate: float | None = None,
 ) -> tuple[np.ndarray, float]:
     """P(mispronounced) of the test part by a variant, and its AP of replaced units.
 
@@ -133,6 +134,7 @@ def judged(
         test: measures (n, M) of the test part.
         units: of the test part.
         setup: of the system.
+        rate: of mispronounced units that a trusted model finds before it is adapted.
     """
     sequences, corrupted = held_out.sequences, held_out.corrupted
     if variant.alone:
@@ -146,7 +148,7 @@ def judged(
     columns, num_units = list(variant.columns), len(setup.table)
     if variant.weights is not None:
         evidence, rate = fit_to_answers(
-            held_out.measures, sequences, num_units, np.array(variant.weights), held_out.rate
+            held_out.measures, sequences, num_units, np.array(variant.weights), rate
         )
         evidence = replace(evidence, median_part=variant.median_part)
         rates = Rates.independent(rate, num_units, config)
@@ -297,6 +299,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         for even, confusable in ((False, 0.25), (True, 1.0))
     }
+    rate = system.unadapted_rate(aligner.align(trained.valid, system.dataset.plain())[0])
     system = system.adapted_to(trained.test)
     wrong = system.wrong_units(trained.test)
     known = trained.known(wrong)
@@ -315,7 +318,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     training = json.loads((trained.setup.folder / "training.json").read_bytes())
     for variant in TRUSTED if training["trusted"] else VARIANTS:
         found, replaced = judged(
-            variant, held_out[variant.even], measures, sequences, trained.setup
+            variant, held_out[variant.even], measures, sequences, trained.setup, rate
         )
         add(variant.name, found, replaced)
     trained.describe(known)

@@ -211,6 +211,17 @@ class SearchedModel:
         maps = fit_maps(cuts, self.unit_model(), self.model.silence)
         return replace(self, dataset=AdaptedDataset(self.dataset, maps), adapted=False)
 
+    def unadapted_rate(self, cuts: CutSet) -> float | None:
+        """The rate of mispronounced units that the model finds before it is adapted.
+
+        Adapted to a text, it takes some that are wrong for right; which ones are, it knows better.
+
+        Returns:
+            None: it is not adapted, or no cut has a path.
+        """
+        wrong = list(self.wrong_units(cuts).values()) if self.adapted else []
+        return torch.cat(wrong).mean().item() if wrong else None
+
     def unit_model(self) -> UnitModel:
         """The phoneme estimator as an acoustic model of units."""
 
@@ -253,8 +264,6 @@ class HeldOut:
     corrupted_measures: np.ndarray  # float64 (m, M)
     corrupted: UnitSequences  # of these m units, as they are written
     replaced: np.ndarray  # bool (m,), which of them are replaced
-    #: Of an adapted model the rate of mispronounced units that it finds unadapted; else None.
-    rate: float | None = None
 
 
 def hold_out(
@@ -276,7 +285,6 @@ def hold_out(
         confusable: see :func:`mlvae.train.evidence.replace_units`.
     """
     aligned = _aligned(system, cuts, aligner, config)
-    rate = _unadapted_rate(system, aligned)
     system = system.adapted_to(aligned)
     dataset, table = system.dataset, system.dataset.table
     own = {cut.id: table.ids(canonical_units(cut), cut.id) for cut in aligned}
@@ -295,16 +303,7 @@ def hold_out(
     measures, sequences, _ = _measured(system, aligned, aligner)
     corrupted_measures, corrupted_sequences, rewritten = _measured(system, corrupted, aligner)
     marks = np.array([mark for cut in rewritten for mark in replaced[cut.id]], dtype=bool)
-    return HeldOut(measures, sequences, corrupted_measures, corrupted_sequences, marks, rate)
-
-
-def _unadapted_rate(system: SearchedModel, cuts: CutSet) -> float | None:
-    """The rate of mispronounced units that an adapted model finds unadapted; else None.
-
-    Adapted to the text, it takes some of them for right; which ones are wrong, it knows better.
-    """
-    wrong = list(system.wrong_units(cuts).values()) if system.adapted else []
-    return torch.cat(wrong).mean().item() if wrong else None
+    return HeldOut(measures, sequences, corrupted_measures, corrupted_sequences, marks)
 
 
 def _aligned(system: SearchedModel, cuts: CutSet, aligner: Aligner, config: JudgeConfig) -> CutSet:
@@ -351,7 +350,7 @@ def fit_judge(
         measures, sequences, known = _measured(system.adapted_to(aligned), aligned, aligner)
         if not known:
             raise ValueError("no utterance of the held-out part has a path: nothing to learn from")
-        rate = _unadapted_rate(system, aligned)
+        rate = system.unadapted_rate(aligned)
         evidence, rate = fit_to_answers(measures, sequences, len(table), rate=rate)
         rates = Rates.independent(rate, len(table), config.rates)
         return Judge(evidence, rates, system.unit_models(aligner), table)

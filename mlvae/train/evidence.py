@@ -168,8 +168,8 @@ def fit_to_answers(
     median = float(np.median(mean))
     z = _centred(mean, sequences.utterance, median, MEDIAN_PART)
     wrong = 1 / (1 + np.exp(-measures[:, 0]))
-    own_rate = float(wrong.mean())
-    rate = float(np.clip(own_rate if rate is None else rate, *RATE_LIMITS))
+    given, rate = rate, wrong.mean() if rate is None else rate
+    rate = float(np.clip(rate, *RATE_LIMITS))
 
     def loss(found: np.ndarray) -> tuple[float, np.ndarray]:
         logit = found[0] + found[1] * z
@@ -178,7 +178,7 @@ def fit_to_answers(
         return total, np.array([slope.sum(), slope @ z + RIDGE * found[1]])
 
     bias, weight = minimize(loss, np.array([-1.0, 1.0]), jac=True, method="L-BFGS-B").x.tolist()
-    if rate != own_rate:
+    if given is not None:
 
         def excess(shift: float) -> float:
             return float(expit(bias + weight * z + shift).mean()) - rate
