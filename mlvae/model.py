@@ -50,6 +50,7 @@ from mlvae.model_folder import (
     tensors_in,
 )
 from mlvae.portions import portions, speaker_of
+from mlvae.program import LONG_CUT
 from mlvae.systems import KINDS, Setup, TrainedSystem
 from mlvae.systems.align import Aligner
 from mlvae.systems.localize import BATCH_FRAMES
@@ -404,7 +405,7 @@ class Model:
             stack.enter_context(self.aligner.keeping())
             stack.enter_context(warnings.catch_warnings())
             # A recording that is longer than a batch is a batch of its own.
-            warnings.filterwarnings("ignore", message="The first cut drawn in batch collection")
+            warnings.filterwarnings("ignore", message=LONG_CUT)
             features = UnitDataset(self.table)
             aligned, short = self.aligner.align(CutSet.from_cuts(cuts), features)
             for cut_id in short:

@@ -7,11 +7,16 @@ import io
 import locale
 import os
 import sys
+import warnings
 
 #: How often threads look before they sleep. Sleeping at once costs an idle machine half as much
 #: time again, and ten times as many looks cost a busy one several times as much; see
 #: benchmarks/busy.py.
 SPINS = "1000"
+
+
+#: What lhotse warns of where a recording is longer than a batch; it is a batch of its own then.
+LONG_CUT = "The first cut drawn in batch collection|We have exceeded the max_"
 
 
 def start_program() -> None:
@@ -26,8 +31,10 @@ def start_program() -> None:
       ``GOMP_SPINCOUNT`` or ``OMP_WAIT_POLICY``: spinning ones keep one another waiting where
       another program takes a core. OpenMP looks when torch is loaded, so that this works where
       torch is imported afterwards; run.sh sets it for the stages.
+    * lhotse does not warn of each recording that is longer than a batch.
     """
     encodings = (sys.getfilesystemencoding(), locale.getpreferredencoding(False))
+    warnings.filterwarnings("ignore", message=LONG_CUT)
     if any(codecs.lookup(name).name != "utf-8" for name in encodings) and sys.executable:
         arguments = getattr(sys, "orig_argv", [sys.executable, *sys.argv])[1:]
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *arguments])
