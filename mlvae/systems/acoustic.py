@@ -386,7 +386,7 @@ def load_acoustic(setup: Setup, cuts: CutSet) -> TrainedAcoustic:
         decoding,
         dataset,
         device,
-        aligner if settings.boundaries == "aligner" else None,
+        boundary_aligner=aligner if settings.boundaries == "aligner" else None,
     )
     if settings.judged:
         judge = load_judge(setup.folder / JUDGE, system.unit_models(aligner), table)

@@ -240,7 +240,7 @@ def load_ml_vae(setup: Setup, cuts: CutSet) -> TrainedMlVae:
         setup.dataset,
         device,
         settings.adapted,
-        aligner,
+        boundary_aligner=aligner,
     )
     if settings.judged:
         models = system.unit_models(load_aligner(setup, cuts))

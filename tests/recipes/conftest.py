@@ -51,6 +51,7 @@ systems:
       learning_rate: 1.5e-2
   ml-vae-sub:
     judged: false  # of so few held-out units a judge learns little
+    adapted: false  # answers are compared that were given together and one by one
     train:
       iterations: 10
       estimator_epochs: 3

@@ -28,9 +28,8 @@ PHONES = sorted({phone for phones in WORDS.values() for phone in phones.split()}
 PITCHES = {phone: 250.0 * place for place, phone in enumerate(PHONES, start=1)}
 RNG = np.random.default_rng(2)
 #: As of people who are no readers by profession: no model is trusted.
-CONFIG = "silence: true\n" + QUICK.replace("trusted_f1: 0.0", "trusted_f1: 1.0").replace(
-    "judged: false", "judged: true"
-)
+CONFIG = "silence: true\n" + QUICK.replace("trusted_f1: 0.0", "trusted_f1: 1.0")
+CONFIG = CONFIG.replace("judged: false", "judged: true").replace("adapted: false", "adapted: true")
 
 
 def speak(words: list[str], rng: np.random.Generator) -> np.ndarray:
