@@ -360,6 +360,7 @@ ML-VAE-RL, and on L2-ARCTIC only.
             "The loop DP is the textbook algorithm on numpy arrays, with its scores as functions; "
             "its speed\ndepends on how the loop is written. Batched torch knows this graph only.\n",
         ),
+        adaptation("audiomnist", "fsdd", folder, o),
         Part(
             "competitors",
             "Cost of competitors",
@@ -475,6 +476,7 @@ their silences: compare its column with part `annotation`.
             ],
             TRUSTED_JUDGE,
         ),
+        adaptation("l2arctic", corpus, f"l2arctic/{corpus}/{o.config}", o),
     ]
     # The real corpus has its full size anyway.
     parts = [part for part in parts if part.name != "full" or not o.corpus_dir]
@@ -579,6 +581,7 @@ def speechocean762(o: Namespace) -> Page:
             ],
             JUDGE_CHOICES,
         ),
+        adaptation("speechocean762", f"speechocean762{split}-digits", folder, o),
         Part(
             "seeds",
             "Other seeds of the training",
@@ -618,6 +621,27 @@ trained again. A phone is wrong below 0.5. Which measures there are, that they a
 part of a recording's median is taken away, how confusable replaced units are, and the standard
 deviations of effects were chosen by a person who had seen such scores of the last 25 speakers;
 which rows are good on other speakers is not known.
+"""
+
+
+def adaptation(recipe: str, corpus: str, folder: str, o: Namespace) -> Part:
+    """What adaptation to speakers is good for in a trained experiment."""
+    return Part(
+        "adaptation",
+        "What adaptation to speakers is good for",
+        [
+            f"python benchmarks/adaptation.py --data-dir data/{corpus} --exp-dir exp/{folder} "
+            f"--config recipes/{recipe}/conf/{o.config}.yaml --seed {o.seed}"
+        ],
+        ADAPTATION,
+    )
+
+
+ADAPTATION = """\
+Nothing but the judge of ml-vae-sub is fitted again. In each row the recordings of a speaker are
+adapted to and judged in groups, as if each group were by another speaker. *text* is the estimator's
+mean log posterior of the text as aligned, which adaptation raises; the last columns are seconds of
+work, on one thread, for a second of speech.
 """
 
 RECIPES = {
