@@ -13,7 +13,8 @@ network: Neto et al. 1995; the fMLLR of Gales 1998 is its counterpart for Gaussi
 
 The unit of a frame is that of the forced alignment. T is how many seconds the speaker's recordings
 last together and ``prior`` how many the prior is worth (:data:`PRIOR_SECONDS`): of a single
-recording little is learned, and it helps where there is one, too. A map is the same for all frames
+recording little is learned. (That much still helps with learners and unknown voices; not with short
+recordings of voices that are known.) A map is the same for all frames
 of a speaker, so that it cannot take one sound for another only where the text says so; a sound that
 a speaker always replaces it does take for right in part. How many units are mispronounced is
 therefore asked of the unadapted networks, see :func:`mlvae.systems.judge.fit_judge`.

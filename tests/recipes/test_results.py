@@ -25,7 +25,7 @@ from tests.shell_project import ROOT
 SYSTEMS = "fa two-pass-fa w2v-ctc ml-vae ml-vae-rl ablation-1 ablation-2 ablation-3 ml-vae-sub"
 DIGITS = ("fsdd", "seeds", "correctness", "speakers", "variants")
 SPEAKERS = ("george", "jackson", "lucas", "nicolas", "theo", "yweweler")
-COSTS = ("espeak", "estep", "competitors", "length")
+COSTS = ("espeak", "estep", "adaptation", "competitors", "length")
 
 
 @pytest.fixture
@@ -97,6 +97,8 @@ def test_every_part_is_run_and_recorded(results, tmp_path):
         f"run.sh --corpus fsdd --stage 3 --config paper --systems ml-vae-sub --seed 0 {folders}",
         f"run.sh {folders}",
         "python benchmarks/estep.py --threads 2 --repeats 40",
+        "python benchmarks/adaptation.py --data-dir data/fsdd --exp-dir exp/audiomnist/fsdd/small "
+        "--config recipes/audiomnist/conf/small.yaml --seed 0",
         "python benchmarks/competitors.py --num-utterances 32 --repeats 5",
         "python benchmarks/length.py --corpus-dir 'my digits'",
     ]
@@ -148,8 +150,11 @@ def test_every_part_of_l2arctic(results, tmp_path, real):
         *([] if real else [full]),  # it has its full size anyway
         f"{start} --protocol annotation {others} {folders}",
         f"{start} --unit bpe {others} {folders}",
-        f"python benchmarks/judge.py --data-dir data/{name} "
-        f"--exp-dir exp/l2arctic/{name}/small --config recipes/l2arctic/conf/small.yaml --seed 0",
+        *(
+            f"python benchmarks/{program}.py --data-dir data/{name} --exp-dir "
+            f"exp/l2arctic/{name}/small --config recipes/l2arctic/conf/small.yaml --seed 0"
+            for program in ("judge", "adaptation")
+        ),
     ]
 
 
@@ -161,9 +166,12 @@ def test_every_part_of_speechocean762(results):
     folders = "--data-dir data --exp-dir exp"
     assert calls == [
         f"{start} --systems 'ml-vae ml-vae-sub' --config small --seed 0 {folders}",
-        "python benchmarks/judge.py --data-dir data/speechocean762-speakers-digits "
-        "--exp-dir exp/speechocean762/speechocean762-speakers-digits/small "
-        "--config recipes/speechocean762/conf/small.yaml --seed 0",
+        *(
+            f"python benchmarks/{program}.py --data-dir data/speechocean762-speakers-digits "
+            "--exp-dir exp/speechocean762/speechocean762-speakers-digits/small "
+            "--config recipes/speechocean762/conf/small.yaml --seed 0"
+            for program in ("judge", "adaptation")
+        ),
         *(
             f"{start} --stage 3 --systems ml-vae-sub --config small --exp-dir exp/seed-{seed} "
             f"--seed {seed} --data-dir data"
@@ -214,7 +222,7 @@ def test_folders_elsewhere_are_not_shown(results, tmp_path):
     assert f"--w2v-checkpoint {tmp_path}/w " in calls[0]
     assert f"--exp-dir {tmp_path}/e/seed-1 " in calls[1]
     paths = sorted((tmp_path / "e" / "results" / "audiomnist").glob("*.json"))
-    assert len(paths) == 8 and not any(str(tmp_path) in path.read_text() for path in paths)
+    assert len(paths) == 9 and not any(str(tmp_path) in path.read_text() for path in paths)
     command = records(tmp_path, "seeds", exp="e")[0]["command"]
     assert "--exp-dir exp/seed-1 " in command and "--data-dir" not in command
     assert command.endswith(" --device cpu")
@@ -239,7 +247,7 @@ def test_what_lies_in_the_way_stays_and_nothing_is_run(results, tmp_path, capsys
         (["audiomnist", "--parts", "fsdd dance"], "no part 'dance' (there are: fsdd seeds "),
         (
             ["l2arctic", "--parts", "fsdd"],
-            "no part 'fsdd' (there are: corpus full annotation bpe judge)",
+            "no part 'fsdd' (there are: corpus full annotation bpe judge adaptation)",
         ),
         (["audiomnist", "--corpus-dir", "nowhere"], "--corpus-dir nowhere is not a folder"),
         (["audiomnist", "--seeds", "one"], "--seeds must be whole numbers"),
@@ -311,7 +319,7 @@ def test_everything_that_was_made_is_there(digits, first, tmp_path):
         "```bash\npython recipes/results.py audiomnist --corpus-dir /path/to/fsdd "
         "--variants paper\n```"
     ) in text
-    assert text.count("```\nthe output\n```") == 5
+    assert text.count("```\nthe output\n```") == 6
     assert text.count("| ML-VAE | hard F1 |") == 1
     metrics, notes = (first / "table.txt").read_text().split("\n\nMetrics are in percent")
     assert text.count(metrics) == 2
@@ -348,7 +356,7 @@ def test_parts_that_were_not_run_are_omitted_and_named(digits, capsys):
         "## Mismatch-tiny, 1,234 utterances",
         "## Columns",
     ]
-    absent = "seeds, correctness, speakers, espeak, estep, competitors, length"
+    absent = "seeds, correctness, speakers, espeak, estep, adaptation, competitors, length"
     assert f"Parts that were not run: {absent}." in text
     assert f"without {absent}, which were not run" in capsys.readouterr().out
     # Nor are those of another command shown as if they were of this one.
@@ -378,7 +386,7 @@ def test_l2arctic_has_details_and_figures_beside_the_paper(first, results, tmp_p
     assert results("l2arctic", "--out", str(page))[0] == 0
     text = page.read_text()
     assert (page.parent / "utterance.png").read_bytes() == b"a picture"
-    for name in ("corpus", "full", "annotation", "bpe", "judge"):
+    for name in ("corpus", "full", "annotation", "bpe", "judge", "adaptation"):
         (record,) = records(tmp_path, name, "l2arctic")
         assert f"```bash\n{record['command']}\n```" in text
     assert text.count("```\nby type 45.6\n```") == 4
@@ -414,4 +422,4 @@ def test_the_page_of_scores_has_their_tables_and_plot(results, tmp_path):
         line.startswith(f"| ML-VAE-sub | {seed} | {ap:.3f} |")
         for seed, line in enumerate(re.findall(r"^\| ML-VAE-sub .*", text, re.M))
     ] == [True] * 3
-    assert "Parts that were not run: judge, text." in text
+    assert "Parts that were not run: judge, adaptation, text." in text
