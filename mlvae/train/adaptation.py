@@ -57,11 +57,16 @@ class AdaptedDataset(UnitDataset):
     def __init__(self, dataset: UnitDataset, maps: Mapping[str, torch.Tensor]) -> None:
         super().__init__(dataset.table, dataset.deltas, cache_mb=0)
         self.unadapted, self.maps = dataset, maps
+        #: The last cut that was mapped: a long one is asked for once a section.
+        self._last: tuple[str, torch.Tensor] = ("", torch.empty(0))
 
     def features(self, cut: Cut) -> torch.Tensor:
         """Mapped features (num_frames, F) float32 of one cut."""
-        features = self.unadapted.features(cut)
-        return mapped(features, self.maps[cut.id]) if cut.id in self.maps else features
+        if cut.id not in self.maps:
+            return self.unadapted.features(cut)
+        if self._last[0] != cut.id:
+            self._last = cut.id, mapped(self.unadapted.features(cut), self.maps[cut.id])
+        return self._last[1]
 
     def plain(self) -> UnitDataset:
         """Features as they are, without deltas."""

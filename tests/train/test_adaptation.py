@@ -134,6 +134,7 @@ def test_adapted_features_leave_other_cuts_and_plain_features_as_they_are():
     expected[:, 2] += features[:, 5]
     expected[:, 4] -= 3.0
     torch.testing.assert_close(adapted.features(cuts[0]), expected)
+    assert adapted.features(cuts[0]) is adapted.features(cuts[0])  # a long one is mapped once
     assert torch.equal(adapted.features(cuts[1]), given.features(cuts[1]))
     assert torch.equal(adapted.plain().features(cuts[0]), features[:, :NUM_FEATURES])
     batch = adapted[CutSet(cuts)]
