@@ -29,7 +29,7 @@ from lhotse import CutSet
 from lhotse.utils import fastcopy
 from tabulate import tabulate
 
-from benchmarks.judge import METRICS, experiment_parser, read_experiment, row
+from benchmarks.experiment import METRICS, experiment_parser, metrics, read_experiment
 from mlvae.program import start_program
 from mlvae.systems.judge import SearchedModel, fit_judge
 from mlvae.tiers import tier
@@ -72,12 +72,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     trained = read_experiment(args)
     seconds = sum(cut.duration for cut in trained.test)
     training = json.loads((trained.setup.folder / "training.json").read_bytes())
-    trusted = training["trusted"]
+    config, trusted = trained.setup.settings.judge, training["trusted"]
     rows: list[list] = []
     for name, size in GROUPS.items():
         system = replace(trained.system, adapted=size != 0)
         valid, test = (grouped(cuts, size) for cuts in (trained.valid, trained.test))
-        config = trained.setup.settings.judge
         judge = fit_judge(system, valid, trained.aligner, config, args.seed, trusted)
         start = time.perf_counter()
         ready = system.adapted_to(test)
@@ -90,10 +89,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         values = np.concatenate([answers[cut.id] for cut in known])
         if not rows:
             trained.describe(known)
-        measured = row(name, None, *trained.scored(known, values))
-        measured.pop(1)
+        measured = metrics(*trained.scored(known, values))
         costs = [adaptation / seconds, whole / seconds]
-        rows.append([*measured, text_log_posterior(ready, test), *costs])
+        rows.append([name, *measured, text_log_posterior(ready, test), *costs])
     headers = ["adapted to", *METRICS, "text", "adaptation s/s", "localisation s/s"]
     print(tabulate(rows, headers, floatfmt=("", *[".3f"] * 7, ".4f", ".4f")))
     return 0

@@ -34,6 +34,26 @@ def test_tables_are_lines_of_the_results():
         assert line in results, line
 
 
+def test_figures_of_unseen_speakers_are_means_of_the_results():
+    said = re.search(
+        r"has (\S+) pooled and (\S+) hard F1 \(mean of six speakers, each left out in turn\), "
+        r"Two-Pass-FA (\S+) and (\S+)\.",
+        " ".join(README.split()),
+    )
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in RESULTS[0].read_text(encoding="utf-8").splitlines()
+        if line.startswith(("| ML-VAE-sub | ", "| Two-Pass-FA | ")) and "F1" in line
+    ]
+    means = {(row[0], row[1]): row[-1] for row in rows if len(row) == 2 + 6 + 1}
+    names = [
+        (name, f"{kind} F1")
+        for name in ("ML-VAE-sub", "Two-Pass-FA")
+        for kind in ("pooled", "hard")
+    ]
+    assert [means[name] for name in names] == list(said.groups())
+
+
 @pytest.mark.parametrize("option", sorted(set(re.findall(r"`(--[a-z0-9-]+)[ `]", README))))
 def test_options_exist(option):
     scripts = [ROOT / "run.sh", ROOT / "mlvae" / "cli.py", *ROOT.glob("**/*options.sh")]

@@ -183,7 +183,9 @@ def fit_to_answers(
         def excess(shift: float) -> float:
             return float(expit(bias + weight * z + shift).mean()) - rate
 
-        bias += brentq(excess, -50.0, 50.0)
+        # Between these all units have at most this rate, and at least.
+        shifts = math.log(rate / (1 - rate)) - bias - weight * z
+        bias += brentq(excess, shifts.min() - 1, shifts.max() + 1)
     bias -= math.log(rate / (1 - rate))
     return Evidence(*usual.as_tuples(), median, weight, bias, rate), rate
 

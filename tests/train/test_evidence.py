@@ -78,10 +78,11 @@ def test_measures_correct_which_units_a_model_finds_and_not_how_many():
     assert again.weights == (1.0,) and again.weight > 0
 
 
+@pytest.mark.parametrize("given", [None, 0.0, 0.2, 1.0])
 @pytest.mark.parametrize("odds", [-40.0, 40.0])
-def test_a_model_that_is_sure_of_all_units_gives_finite_evidence(odds):
+def test_a_model_that_is_sure_of_all_units_gives_finite_evidence(odds, given):
     sequences = sequences_of(100, 1)
-    evidence, rate = fit_to_answers(np.full((100, 2), odds), sequences, NUM_UNITS)
+    evidence, rate = fit_to_answers(np.full((100, 2), odds), sequences, NUM_UNITS, rate=given)
     ratio = evidence.log_ratio(np.full((100, 2), odds), sequences)
     assert np.isfinite(ratio).all() and 0 < rate < 1
 
