@@ -11,13 +11,27 @@ network: Neto et al. 1995; the fMLLR of Gales 1998 is its counterpart for Gaussi
 
     mean over frames of -log q(unit of the text | x') + prior / T (|A|^2 + |b|^2)
 
-The unit of a frame is that of the forced alignment. T is how many seconds the speaker's recordings
-last together and ``prior`` how many the prior is worth (:data:`PRIOR_SECONDS`): of a single
-recording little is learned. (That much still helps with learners and unknown voices; not with short
-recordings of voices that are known.) A map is the same for all frames
-of a speaker, so that it cannot take one sound for another only where the text says so; a sound that
-a speaker always replaces it does take for right in part. How many units are mispronounced is
-therefore asked of the unadapted networks, see :func:`mlvae.systems.judge.fit_judge`.
+The unit of a frame is that of the forced alignment, T how many frames the speaker's recordings have
+together, and ``prior`` how many the prior is worth (:data:`PRIOR_SECONDS`): of a single recording
+little is learned. (That much still helps with learners and unknown voices; not with short
+recordings of voices that are known.)
+
+The map is found in one step. Where nothing is mapped, let g be the gradient of the summed loss by
+the features of a frame, (F,), and z these features with a 1 at the end, (F + 1,). The gradient by
+M = [A b] is G, the sum of g z' over frames, and its curvature, taken for a Kronecker product as by
+Martens and Grosse (2015)::
+
+    C M = T mean(g g') M mean(z z')
+    M = -(C + 2 prior)^-1 G
+
+which is a division in the eigenvectors of both means. Features of neighbouring bins say nearly the
+same, and a plain gradient takes long to find what parts them. (Steps like that one, repeated,
+raise the posterior of held-out text further and tell no better what is mispronounced.)
+
+A map is the same for all frames of a speaker, so that it cannot take one sound for another only
+where the text says so; a sound that a speaker always replaces it does take for right in part. How
+many units are mispronounced is therefore asked of the unadapted networks, see
+:func:`mlvae.systems.judge.fit_judge`.
 """
 
 from __future__ import annotations
@@ -30,19 +44,16 @@ from torch.nn.utils.rnn import pad_sequence
 
 from mlvae.data.dataset import UnitDataset
 from mlvae.train.goodness import UnitModel, unit_log_probs
-from mlvae.train.losses import masked_mean
 from mlvae.train.targets import IGNORE, frame_targets, variant_spans
 
 #: Seconds of speech that the prior of a map is worth.
 PRIOR_SECONDS = 30.0
-#: Seconds of speech that a step sees.
-STEP_SECONDS = 20.0
-#: Steps, and passes through the speaker's speech, at most.
-MOST_STEPS, MOST_PASSES = 40, 4
-#: Of Adam; it falls to 0 evenly.
-LEARNING_RATE = 5e-3
-#: Longest piece of a recording that a step sees, in seconds.
+#: Most seconds of a speaker's speech that are listened to, evenly from all recordings.
+MOST_SECONDS = 1200.0
+#: Longest piece of a recording that the networks see at once, in seconds.
 PIECE_SECONDS = 10.0
+#: Largest batch of pieces, in seconds with padding.
+BATCH_SECONDS = 20.0
 
 
 class AdaptedDataset(UnitDataset):
@@ -113,15 +124,13 @@ def fit_maps(cuts: Iterable[Cut], model: UnitModel, silence: bool) -> dict[str, 
 @torch.enable_grad()
 def _fit_map(cuts: Sequence[Cut], model: UnitModel, silence: bool) -> torch.Tensor:
     """The map of a speaker, float (F, F + 1) on CPU."""
-    seconds = sum(cut.duration for cut in cuts)
-    steps = min(MOST_STEPS, max(1, round(MOST_PASSES * max(1.0, seconds / STEP_SECONDS))))
     size, device = model.dataset.features(cuts[0]).shape[1], model.device
-    change = torch.zeros(size, size + 1, device=device, requires_grad=True)
-    optimizer = torch.optim.Adam([change], LEARNING_RATE)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
     num_units, states = len(model.dataset.table), model.states_per_unit
+    shapes = (size, size + 1), (size, size), (size + 1, size + 1)
+    gradient, of_loss, of_features = (torch.zeros(s, dtype=torch.float64) for s in shapes)
+    num_frames = 0
     columns: dict[str, torch.Tensor] = {}
-    for _, pieces in zip(range(steps), _drawn(cuts)):
+    for pieces in _batches(cuts):
         parts, labels = [], []
         for cut, begin, end in pieces:
             if cut.id not in columns:
@@ -129,7 +138,7 @@ def _fit_map(cuts: Sequence[Cut], model: UnitModel, silence: bool) -> torch.Tens
             parts.append(model.dataset.features(cut)[begin:end])
             labels.append(columns[cut.id][begin:end])
         lengths = torch.tensor([len(part) for part in parts], device=device)
-        features = mapped(pad_sequence(parts, batch_first=True).to(device), change)
+        features = pad_sequence(parts, batch_first=True).to(device).requires_grad_()
         target = pad_sequence(labels, batch_first=True, padding_value=IGNORE).to(device)
         with torch.backends.cudnn.flags(enabled=False):  # its LSTM has no gradients in evaluation
             log_probs = model.log_probs(features, lengths)
@@ -138,11 +147,40 @@ def _fit_map(cuts: Sequence[Cut], model: UnitModel, silence: bool) -> torch.Tens
             of_units = torch.cat([of_units, log_probs[..., -1:]], dim=2)
         known = target != IGNORE
         of_text = of_units.gather(2, target.clamp(min=0).unsqueeze(2)).squeeze(2)
-        loss = PRIOR_SECONDS / seconds * change.square().sum() - masked_mean(of_text, known)
-        (change.grad,) = torch.autograd.grad(loss, [change])
-        optimizer.step()
-        schedule.step()
-    return change.detach().cpu()
+        (slopes,) = torch.autograd.grad(-(of_text * known).sum(), [features])
+        slope, seen = slopes[known], features.detach()[known]
+        seen = torch.cat([seen, seen.new_ones(len(seen), 1)], dim=1)
+        gradient += (slope.T @ seen).cpu()
+        of_loss += (slope.T @ slope).cpu()
+        of_features += (seen.T @ seen).cpu()
+        num_frames += len(seen)
+    prior = 2 * PRIOR_SECONDS / cuts[0].frame_shift
+    return _step(gradient, of_loss, of_features, num_frames, prior).float()
+
+
+def _step(
+    gradient: torch.Tensor,
+    of_loss: torch.Tensor,
+    of_features: torch.Tensor,
+    num_frames: int,
+    prior: float,
+) -> torch.Tensor:
+    """The map M with C M + prior M = -gradient, see the head of this module; all in float64.
+
+    Args:
+        gradient: (F, F + 1), G.
+        of_loss: (F, F), the sum of g g' over frames.
+        of_features: (F + 1, F + 1), the sum of z z'.
+        num_frames: that they are summed over, T.
+        prior: positive.
+
+    Returns:
+        (F, F + 1).
+    """
+    left, rows = torch.linalg.eigh(of_loss)
+    right, cols = torch.linalg.eigh(of_features / max(num_frames, 1))
+    curvature = torch.outer(left.clamp(min=0), right.clamp(min=0))
+    return -(rows @ ((rows.T @ gradient @ cols) / (curvature + prior)) @ cols.T)
 
 
 def _columns(cut: Cut, dataset: UnitDataset, silence: bool) -> torch.Tensor:
@@ -152,26 +190,20 @@ def _columns(cut: Cut, dataset: UnitDataset, silence: bool) -> torch.Tensor:
     return frame_targets([spans], num_frames, num_units, silence=silence).column[0]
 
 
-def _drawn(cuts: Sequence[Cut]) -> Iterator[list[tuple[Cut, int, int]]]:
-    """For each step some pieces, from frame to frame (exclusive), in an endless random order.
-
-    No piece comes twice in a step.
-    """
+def _batches(cuts: Sequence[Cut]) -> Iterator[list[tuple[Cut, int, int]]]:
+    """Pieces of recordings, from frame to frame (exclusive), in batches of about equal ones."""
     pieces = []
     for cut in sorted(cuts, key=lambda cut: cut.id):
         count = max(1, round(cut.duration / PIECE_SECONDS))
         edges = [cut.num_frames * number // count for number in range(count + 1)]
         pieces += [(cut, begin, end) for begin, end in zip(edges[:-1], edges[1:]) if begin < end]
-    generator = torch.Generator().manual_seed(0)
-    while True:
-        some: list[tuple[Cut, int, int]] = []
-        seconds = 0.0
-        for number in torch.randperm(len(pieces), generator=generator).tolist():
-            cut, begin, end = pieces[number]
-            some.append(pieces[number])
-            seconds += (end - begin) * cut.frame_shift
-            if seconds >= STEP_SECONDS:
-                yield some
-                some, seconds = [], 0.0
-        if some:
-            yield some
+    seconds = sum(cut.duration for cut in cuts)
+    kept = max(1, round(len(pieces) * min(1.0, MOST_SECONDS / seconds)))
+    pieces = [pieces[number * len(pieces) // kept] for number in range(kept)]
+    batch: list[tuple[Cut, int, int]] = []
+    for cut, begin, end in sorted(pieces, key=lambda piece: piece[2] - piece[1]):
+        if batch and (len(batch) + 1) * (end - begin) * cut.frame_shift > BATCH_SECONDS:
+            yield batch
+            batch = []
+        batch.append((cut, begin, end))
+    yield batch

@@ -16,7 +16,15 @@ from mlvae.nn import MlVae
 from mlvae.score.ranking import area_under_curve
 from mlvae.systems.judge import SearchedModel
 from mlvae.train import Decoding
-from mlvae.train.adaptation import PIECE_SECONDS, STEP_SECONDS, AdaptedDataset, _drawn, fit_maps
+from mlvae.train.adaptation import (
+    BATCH_SECONDS,
+    MOST_SECONDS,
+    PIECE_SECONDS,
+    PRIOR_SECONDS,
+    AdaptedDataset,
+    _batches,
+    fit_maps,
+)
 from mlvae.train.goodness import UnitModel
 from tests.train.tiny import (
     CPU,
@@ -109,18 +117,52 @@ def test_of_little_speech_little_is_learned():
     assert 0 < sizes[0] < sizes[1] < sizes[2]
 
 
-def test_pieces_of_a_step_are_short_and_cover_all_recordings():
+def test_a_map_is_the_step_that_the_head_of_the_module_says():
+    """By one large system of equations, and gradients frame by frame."""
+    cuts = voiced(spoken_cuts(5)[0], "x")
+    model = estimator(dataset())
+    gradient, loss_products, feature_products = 0.0, 0.0, 0.0
+    num_frames = 0
+    for cut in cuts:
+        items = cut.supervisions[0].alignment["fa"]
+        for item in items:
+            unit = TABLE.ids([item.symbol], cut.id)[0]
+            for frame in range(round(item.start * 100), round(item.end * 100)):
+                x = model.dataset.features(cut)[frame].requires_grad_()
+                log_probs = model.log_probs(x[None, None], torch.tensor([1]))
+                (slope,) = torch.autograd.grad(-log_probs[0, 0, unit], [x])
+                seen = torch.cat([x.detach(), torch.ones(1)])
+                gradient = gradient + torch.outer(slope, seen).double()
+                loss_products = loss_products + torch.outer(slope, slope).double()
+                feature_products = feature_products + torch.outer(seen, seen).double()
+                num_frames += 1
+    curvature = torch.kron(loss_products, feature_products / num_frames)
+    curvature += 2 * 100 * PRIOR_SECONDS * torch.eye(len(curvature))
+    expected = -torch.linalg.solve(curvature, gradient.flatten()).reshape(gradient.shape)
+    found = fit_maps(cuts, model, silence=False)[cuts[0].id]
+    torch.testing.assert_close(found, expected.float(), rtol=1e-3, atol=1e-6)
+
+
+def test_batches_of_pieces_are_short_and_cover_all_recordings():
     lengths = {"short": 40, "middle": 1300, "long": 9070}
     cuts = [make_cut(name, np.zeros((size, 2)), ["a"]) for name, size in lengths.items()]
     seen = {name: np.zeros(size, dtype=int) for name, size in lengths.items()}
-    for _, pieces in zip(range(12), _drawn(cuts)):
+    for pieces in _batches(cuts):
         sizes = [end - begin for _, begin, end in pieces]
         assert max(sizes) <= 150 * PIECE_SECONDS and min(sizes) > 0
-        assert sum(sizes) <= 100 * STEP_SECONDS + 150 * PIECE_SECONDS
-        assert len({(cut.id, begin) for cut, begin, _ in pieces}) == len(pieces)
+        assert max(sizes) * len(sizes) <= 100 * max(BATCH_SECONDS, 1.5 * PIECE_SECONDS)
         for cut, begin, end in pieces:
             seen[cut.id][begin:end] += 1
-    assert all(times.min() >= 1 for times in seen.values())
+    assert all((times == 1).all() for times in seen.values())
+
+
+def test_of_much_speech_a_part_is_listened_to_from_its_beginning_to_its_end():
+    cut = make_cut("hour", np.zeros((300000, 1)), ["a"])
+    places = sorted(piece[1:] for pieces in _batches([cut]) for piece in pieces)
+    assert sum(end - begin for begin, end in places) == pytest.approx(100 * MOST_SECONDS, rel=0.01)
+    between = [later - sooner for (sooner, _), (later, _) in zip(places[:-1], places[1:])]
+    assert max(between) - min(between) <= 100 * PIECE_SECONDS + 10
+    assert places[0][0] == 0 and places[-1][1] > 290000
 
 
 def test_adapted_features_leave_other_cuts_and_plain_features_as_they_are():
