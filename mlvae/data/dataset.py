@@ -196,11 +196,13 @@ CACHE_MB = 1000
 class FeatureCache:
     """What was read last, up to so many bytes; what was not asked for the longest goes first.
 
+    The last one is kept whatever its size: a long recording is asked for section by section.
+
     Args:
-        most_bytes: of all tensors together; one that is larger is not kept, and with 0 none is.
+        most_bytes: of all tensors together but for the last; with 0 only the last is kept.
 
     Attributes:
-        num_bytes: of the tensors that are kept.
+        num_bytes: of the tensors that are kept, but for the last.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -212,10 +214,20 @@ class FeatureCache:
 
     def get(self, key: tuple[str, str], make: Callable[[], torch.Tensor]) -> torch.Tensor:
         """The tensor of a key, which is made where it is not kept."""
+        if self._last is not None and self._last[0] == key:
+            tensor = self._last[1]
+        elif key in self._kept:
+            tensor = self._kept[key]
+        else:
+            self._last = None  # so that no two that may be large are there at once
+            tensor = make()
+            self._keep(key, tensor)
+        self._last = key, tensor
         if key in self._kept:
             self._kept.move_to_end(key)
-            return self._kept[key]
-        tensor = make()
+        return tensor
+
+    def _keep(self, key: tuple[str, str], tensor: torch.Tensor) -> None:
         size = tensor.numel() * tensor.element_size()
         if size <= self.most_bytes:
             self._kept[key] = tensor
@@ -223,10 +235,10 @@ class FeatureCache:
             while self.num_bytes > self.most_bytes:
                 _, oldest = self._kept.popitem(last=False)
                 self.num_bytes -= oldest.numel() * oldest.element_size()
-        return tensor
 
     def clear(self) -> None:
         """Forget everything."""
+        self._last: tuple[tuple[str, str], torch.Tensor] | None = None
         self._kept: OrderedDict[tuple[str, str], torch.Tensor] = OrderedDict()
         self.num_bytes = 0
 
@@ -249,7 +261,7 @@ class UnitDataset(Dataset):
         table: ids of the canonical units.
         deltas: whether to append deltas and delta-deltas (three times as many dimensions).
         cache_mb: most memory, in MB, that features take which were read and are kept for the next
-            time; 0: none are kept.
+            time; 0: only the last cut's are.
 
     Attributes:
         cache: has what is kept.

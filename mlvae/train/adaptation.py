@@ -68,16 +68,15 @@ class AdaptedDataset(UnitDataset):
     def __init__(self, dataset: UnitDataset, maps: Mapping[str, torch.Tensor]) -> None:
         super().__init__(dataset.table, dataset.deltas, cache_mb=0)
         self.unadapted, self.maps = dataset, maps
-        #: The last cut that was mapped: a long one is asked for once a section.
-        self._last: tuple[str, torch.Tensor] = ("", torch.empty(0))
 
     def features(self, cut: Cut) -> torch.Tensor:
         """Mapped features (num_frames, F) float32 of one cut."""
         if cut.id not in self.maps:
             return self.unadapted.features(cut)
-        if self._last[0] != cut.id:
-            self._last = cut.id, mapped(self.unadapted.features(cut), self.maps[cut.id])
-        return self._last[1]
+        change = self.maps[cut.id]
+        return self.cache.get(
+            ("adapted", cut.id), lambda: mapped(self.unadapted.features(cut), change)
+        )
 
     def plain(self) -> UnitDataset:
         """Features as they are, without deltas."""
@@ -85,6 +84,7 @@ class AdaptedDataset(UnitDataset):
 
     def forget(self) -> None:
         """Forget all that is kept."""
+        super().forget()
         self.unadapted.forget()
 
 
@@ -128,15 +128,15 @@ def _fit_map(cuts: Sequence[Cut], model: UnitModel, silence: bool) -> torch.Tens
     num_units, states = len(model.dataset.table), model.states_per_unit
     shapes = (size, size + 1), (size, size), (size + 1, size + 1)
     gradient, of_loss, of_features = (torch.zeros(s, dtype=torch.float64) for s in shapes)
-    num_frames = 0
-    columns: dict[str, torch.Tensor] = {}
+    num_frames, last = 0, ""
     for pieces in _batches(cuts):
         parts, labels = [], []
         for cut, begin, end in pieces:
-            if cut.id not in columns:
-                columns[cut.id] = _columns(cut, model.dataset, silence)
-            parts.append(model.dataset.features(cut)[begin:end])
-            labels.append(columns[cut.id][begin:end])
+            if cut.id != last:  # a long recording is read once, not once a piece
+                last, whole = cut.id, model.dataset.features(cut)
+                columns = _columns(cut, model.dataset, silence)
+            parts.append(whole[begin:end])
+            labels.append(columns[begin:end])
         lengths = torch.tensor([len(part) for part in parts], device=device)
         features = pad_sequence(parts, batch_first=True).to(device).requires_grad_()
         target = pad_sequence(labels, batch_first=True, padding_value=IGNORE).to(device)
@@ -191,19 +191,24 @@ def _columns(cut: Cut, dataset: UnitDataset, silence: bool) -> torch.Tensor:
 
 
 def _batches(cuts: Sequence[Cut]) -> Iterator[list[tuple[Cut, int, int]]]:
-    """Pieces of recordings, from frame to frame (exclusive), in batches of about equal ones."""
+    """Pieces of recordings, from frame to frame (exclusive), in batches of about equal ones.
+
+    Those of a recording come one after another.
+    """
     pieces = []
-    for cut in sorted(cuts, key=lambda cut: cut.id):
+    for cut in sorted(cuts, key=lambda cut: (cut.num_frames, cut.id)):
         count = max(1, round(cut.duration / PIECE_SECONDS))
         edges = [cut.num_frames * number // count for number in range(count + 1)]
         pieces += [(cut, begin, end) for begin, end in zip(edges[:-1], edges[1:]) if begin < end]
     seconds = sum(cut.duration for cut in cuts)
     kept = max(1, round(len(pieces) * min(1.0, MOST_SECONDS / seconds)))
-    pieces = [pieces[number * len(pieces) // kept] for number in range(kept)]
     batch: list[tuple[Cut, int, int]] = []
-    for cut, begin, end in sorted(pieces, key=lambda piece: piece[2] - piece[1]):
-        if batch and (len(batch) + 1) * (end - begin) * cut.frame_shift > BATCH_SECONDS:
+    longest = 0
+    for number in range(kept):
+        cut, begin, end = piece = pieces[number * len(pieces) // kept]
+        longest = max(longest, end - begin)
+        if batch and (len(batch) + 1) * longest * cut.frame_shift > BATCH_SECONDS:
             yield batch
-            batch = []
-        batch.append((cut, begin, end))
+            batch, longest = [], end - begin
+        batch.append(piece)
     yield batch

@@ -81,10 +81,14 @@ def test_the_cache_keeps_what_was_asked_for_last_within_its_bound():
     assert made == ["a", "b", "c"]
     ask("long", 30)  # alone larger than the bound: it drives nothing out
     assert (len(cache), cache.num_bytes) == (2, 3200)
+    ask("long", 30)  # for its next section
     ask("b")
-    assert made[3:] == ["long", "b"]
+    ask("long", 30)
+    assert made[3:] == ["long", "b", "long"]
     cache.clear()
     assert (len(cache), cache.num_bytes) == (0, 0)
+    ask("long", 30)
+    assert made[6:] == ["long"]
 
 
 def test_features_with_and_without_deltas_share_the_bound(cuts, table):
