@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 import k2
@@ -484,11 +484,13 @@ class EStep:
             return None
 
         def answer(decided: Decisions | None) -> Answer | None:
+            by_word = None if decided is None else _by_word(decided, words)
+
             def search(stretches: Sequence[Stretch]) -> list[Answer]:
                 answers: list[Answer] = []
                 for some in groups(stretches, self.max_frames):
                     answers += self._search_some(
-                        cut, words, found, some, model, decoding, asked, decided
+                        cut, words, found, some, model, decoding, asked, by_word
                     )
                 return answers
 
@@ -515,15 +517,17 @@ class EStep:
         model: MlVae,
         decoding: Decoding,
         wanted: Wanted,
-        decided: Decisions | None,
+        decided: Sequence[Decisions] | None,
     ) -> list[Answer]:
-        """Search stretches of a cut, of which ``found`` are the posteriors, (T, C) each."""
+        """Search stretches of a cut.
+
+        ``found`` are its posteriors, (T, C) each, and ``decided`` is by word.
+        """
         batch = [words[one.first_word : one.end_word] for one in stretches]
         graphs, single = compile_words(self.compiler, batch), None
         if decided is not None:
-            firsts = [0, *accumulate(num_slots(word) for word in words)]
-            bounds = [(firsts[one.first_word], firsts[one.end_word]) for one in stretches]
-            graphs = restrict(graphs, [decided[begin:end] for begin, end in bounds])
+            of_stretches = [decided[one.first_word : one.end_word] for one in stretches]
+            graphs = restrict(graphs, [list(chain(*some)) for some in of_stretches])
         if isinstance(self.compiler, SeparateCompiler):
             single = compile_words(self.compiler.single, batch)
         lengths = torch.tensor([one.end - one.begin for one in stretches])
@@ -584,6 +588,12 @@ class EStep:
                 )
         columns = zip(*((one.units, one.boundary, one.correctness) for one in found))
         return Posteriors(*map(torch.cat, columns))
+
+
+def _by_word(decided: Decisions, words: Words) -> list[Decisions]:
+    """What was decided of the slots of each word."""
+    edges = [0, *accumulate(map(num_slots, words))]
+    return [decided[begin:end] for begin, end in zip(edges[:-1], edges[1:])]
 
 
 def _decided(
