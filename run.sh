@@ -115,7 +115,7 @@ run_stage() {
   shift 3
   ((stage <= number && number <= stop_stage)) || return 0
   log "stage $number $name: start"
-  if ((num_processes > 1)) && [[ $number =~ ^[145]$ && -z $shard ]]; then
+  if ((num_processes > 1)) && [[ $number =~ ^[1345]$ && -z $shard ]]; then
     "$python" "${together[@]}" "$root/$program" "$@" || status=$?
   else
     "$python" "$root/$program" "$@" || status=$?

@@ -147,7 +147,7 @@ def test_run_does_the_asked_stages_only(project):
     ]
 
 
-def test_run_starts_three_stages_in_several_processes(project):
+def test_run_starts_four_stages_in_several_processes(project):
     assert run(project, "--num-processes", "2").returncode == 0
     together = {}
     for call in stages(project):
@@ -155,7 +155,8 @@ def test_run_starts_three_stages_in_several_processes(project):
         together[name] = " --nproc_per_node 2 " in call and call.startswith(
             "python3 -m torch.distributed.run "
         )
-    assert [name for name, several in together.items() if several] == ["fbank", "train", "localize"]
+    several = [name for name, is_several in together.items() if is_several]
+    assert several == ["fbank", "align", "train", "localize"]
     assert len(together) == 7 and "train.py --num-processes 2 --data-dir" in stages(project)[4]
 
 
