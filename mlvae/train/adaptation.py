@@ -127,7 +127,7 @@ def _fit_map(cuts: Sequence[Cut], model: UnitModel, silence: bool) -> torch.Tens
     size, device = model.dataset.features(cuts[0]).shape[1], model.device
     num_units, states = len(model.dataset.table), model.states_per_unit
     shapes = (size, size + 1), (size, size), (size + 1, size + 1)
-    gradient, of_loss, of_features = (torch.zeros(s, dtype=torch.float64) for s in shapes)
+    sums = [torch.zeros(shape, dtype=torch.float64, device=device) for shape in shapes]
     num_frames, last = 0, ""
     for pieces in _batches(cuts):
         parts, labels = [], []
@@ -150,12 +150,11 @@ def _fit_map(cuts: Sequence[Cut], model: UnitModel, silence: bool) -> torch.Tens
         (slopes,) = torch.autograd.grad(-(of_text * known).sum(), [features])
         slope, seen = slopes[known], features.detach()[known]
         seen = torch.cat([seen, seen.new_ones(len(seen), 1)], dim=1)
-        gradient += (slope.T @ seen).cpu()
-        of_loss += (slope.T @ slope).cpu()
-        of_features += (seen.T @ seen).cpu()
+        for total, products in zip(sums, (slope.T @ seen, slope.T @ slope, seen.T @ seen)):
+            total += products
         num_frames += len(seen)
     prior = 2 * PRIOR_SECONDS / cuts[0].frame_shift
-    return _step(gradient, of_loss, of_features, num_frames, prior).float()
+    return _step(*(total.cpu() for total in sums), num_frames, prior).float()
 
 
 def _step(
