@@ -66,7 +66,6 @@ from mlvae.train.loop import (
 from mlvae.train.pronunciations import (
     canonical_spans,
     cut_pronunciations,
-    graph_units,
     positions_of_slots,
     variant_differs,
 )
@@ -551,8 +550,8 @@ class Aligner:
 
     def _scores(self, cuts: CutSet, dataset: UnitDataset) -> tuple[k2.Fsa, Emissions]:
         """Graphs and scores of a batch of cuts that are searched whole."""
-        names = [cut.id for cut in cuts]
-        graphs = self.compiler.compile(graph_units(cuts, dataset.table), names=names)
+        words = [cut_pronunciations(cut, dataset.table) for cut in cuts]
+        graphs = compile_words(self.compiler, words, [cut.id for cut in cuts])
         return graphs, self.emissions(cuts, dataset)
 
     def emissions(self, cuts: CutSet, dataset: UnitDataset) -> Emissions:

@@ -36,7 +36,7 @@ from mlvae.tiers import has_tier
 from mlvae.train import distributed
 from mlvae.train.loop import Gathered, Passes
 from mlvae.train.packed import PackedSpans
-from mlvae.train.pronunciations import cut_pronunciations, graph_units
+from mlvae.train.pronunciations import cut_pronunciations
 from mlvae.train.settings import Decoding
 from mlvae.train.stretches import (
     Answer,
@@ -70,9 +70,6 @@ KEPT_FRAMES = 20_000
 GRAPH_BYTES = 500_000_000
 #: Bytes of an arc: four numbers, twelve attributes and a score.
 ARC_BYTES = 68
-#: Graphs of a batch for the topology that is searched, and of the single path where that is
-#: searched first.
-Graphs = tuple[k2.Fsa, "k2.Fsa | None"]
 #: What is decided of the slots of a cut, see :func:`mlvae.fsa.restrict`.
 Decisions = Sequence["bool | None"]
 
@@ -90,7 +87,7 @@ class SearchBatch(NamedTuple):
     number: int
     cuts: CutSet
     whole: bool
-    graphs: Graphs | None = None
+    graphs: k2.Fsa | None = None
 
 
 @dataclass
@@ -257,19 +254,19 @@ class EStep:
         long: list[SearchBatch] = []
         kept = 0
         for number, cuts in enumerate(self.cuts):
-            cuts, units = list(cuts), self._units(cuts)
+            cuts, words = list(cuts), self._words(cuts)
             # A graph that is far too large is not even built: each slot has two arcs and more.
             small = [
-                2 * _slots_of(own) * (cut.num_frames + 1) <= self.max_cells
-                for cut, own in zip(cuts, units)
+                2 * sum(map(num_slots, own)) * (cut.num_frames + 1) <= self.max_cells
+                for cut, own in zip(cuts, words)
             ]
             long += [_alone(number, cut) for cut, fits in zip(cuts, small) if not fits]
             cuts = [cut for cut, fits in zip(cuts, small) if fits]
-            units = [own for own, fits in zip(units, small) if fits]
+            words = [own for own, fits in zip(words, small) if fits]
             if not cuts:
                 continue
-            graphs = self._compile(units)
-            num_arcs = arc_row_splits(graphs[0]).diff()
+            graphs = compile_words(self.compiler, words)
+            num_arcs = arc_row_splits(graphs).diff()
             cells = num_arcs * (torch.tensor([cut.num_frames for cut in cuts]) + 1)
             fitting = (cells <= self.max_cells).nonzero().flatten().tolist()
             long += [_alone(number, cut) for i, cut in enumerate(cuts) if i not in set(fitting)]
@@ -280,21 +277,17 @@ class EStep:
                 some, own = CutSet.from_cuts(cuts[i] for i in part), None
                 kept += ARC_BYTES * int(num_arcs[part].sum())
                 if kept <= GRAPH_BYTES:
-                    index = torch.tensor(part, dtype=torch.int32)
-                    own = tuple(one and k2.index_fsa(one, index) for one in graphs)
+                    own = k2.index_fsa(graphs, torch.tensor(part, dtype=torch.int32))
                 self.batches.append(SearchBatch(number, some, True, own))
         self.batches += long
 
-    def _units(self, cuts: Iterable[Cut]) -> list:
-        """Canonical units of cuts as the compiler takes them."""
-        return graph_units(cuts, self.dataset.table, self.other_units)
-
-    def _compile(self, units: Sequence) -> Graphs:
-        """Graphs of canonical units."""
-        graphs, single = self.compiler.compile(units), None
-        if isinstance(self.compiler, SeparateCompiler):
-            single = self.compiler.single.compile(units)
-        return graphs, single
+    def _words(self, cuts: Iterable[Cut]) -> list[Words]:
+        """The words of cuts, each with its pronunciations."""
+        table, others = self.dataset.table, self.other_units
+        return [
+            cut_pronunciations(cut, table, None if others is None else others[cut.id])
+            for cut in cuts
+        ]
 
     def run(
         self,
@@ -389,9 +382,11 @@ class EStep:
                         yield cut.id, found or Answer([])
                     continue
                 key = batch.number, batch.cuts[0].id
-                graphs, single = batch.graphs or self._compile(self._units(batch.cuts))
+                graphs = batch.graphs
+                if graphs is None:
+                    graphs = compile_words(self.compiler, self._words(batch.cuts))
                 scores = self._kept.pop(key, None)
-                scores = scores or self._scores(batch.cuts, single, model, decoding, device)
+                scores = scores or self._scores(batch.cuts, model, decoding, device)
                 emissions, found = scores
                 if keep and self._num_kept() + int(emissions.num_frames.sum()) <= KEPT_FRAMES:
                     self._kept[key] = scores
@@ -408,30 +403,18 @@ class EStep:
     def _num_kept(self) -> int:
         return sum(int(emissions.num_frames.sum()) for emissions, _ in self._kept.values())
 
-    def scores(
-        self, model: MlVae, decoding: Decoding, device: torch.device
-    ) -> Iterator[tuple[k2.Fsa, Emissions]]:
-        """Graphs and emissions of batches that are searched whole; arguments as in :meth:`run`."""
-        with _evaluating(model):
-            for batch in self.batches:
-                if batch.whole:
-                    graphs, single = batch.graphs or self._compile(self._units(batch.cuts))
-                    yield graphs, self._scores(batch.cuts, single, model, decoding, device)[0]
-
     @torch.no_grad()
     def _scores(
-        self,
-        cuts: CutSet,
-        single: k2.Fsa | None,
-        model: MlVae,
-        decoding: Decoding,
-        device: torch.device,
+        self, cuts: CutSet, model: MlVae, decoding: Decoding, device: torch.device
     ) -> tuple[Emissions, Posteriors]:
         """Scores of cuts that are searched whole, and what they are made of."""
         data = self.dataset[cuts]
         num_frames, names = data["num_frames"], data["cut_ids"]
         features, lengths = data["features"].to(device), num_frames.to(device)
         found = model(features, lengths)
+        single = None
+        if isinstance(self.compiler, SeparateCompiler):
+            single = compile_words(self.compiler.single, self._words(cuts))
         emissions = self._emissions(model, decoding, found, num_frames, names, single)
         return emissions, found
 
@@ -475,11 +458,13 @@ class EStep:
         decided: Decisions | None,
     ) -> Answer | None:
         """Search a cut in stretches; None where it cannot be aligned, or has no path."""
-        table, others = self.dataset.table, self.other_units
-        words = cut_pronunciations(cut, table, None if others is None else others[cut.id])
+        words = self._words([cut])[0]
         found = self._posteriors_of(cut, model, device)
         size = found.units.shape[0]
-        times = word_times(cut, table) if has_tier(cut, "fa") else _times(model, words, found)
+        if has_tier(cut, "fa"):
+            times = word_times(cut, self.dataset.table)
+        else:
+            times = _times(model, words, found)
         if times is None:
             return None
 
@@ -499,7 +484,7 @@ class EStep:
         asked = replace(wanted, paths=True)  # stretches are put together along their paths
         some_words = words[:SOME_WORDS]
         num_arcs = compile_words(self.compiler, [some_words]).num_arcs
-        num_arcs *= _slots_of(words) / _slots_of(some_words)
+        num_arcs *= sum(map(num_slots, words)) / sum(map(num_slots, some_words))
         most = stretch_size(int(num_arcs * (size + 1)), size, self.max_cells, STRETCH)
         whole = answer(decided)
         if decided is not None and (whole is None or not whole.spans):
@@ -615,11 +600,6 @@ def _decided(
 def _alone(number: int, cut: Cut) -> SearchBatch:
     """A cut that is searched in stretches."""
     return SearchBatch(number, CutSet.from_cuts([cut]), False)
-
-
-def _slots_of(units: Sequence) -> int:
-    """Slots of one utterance, as MlFsaCompiler.compile reads it."""
-    return sum(1 if isinstance(unit, int) else num_slots(unit) for unit in units)
 
 
 @contextlib.contextmanager

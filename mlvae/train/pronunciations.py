@@ -16,7 +16,7 @@ Alternatives with a unit that the unit table lacks cannot be modelled and are pa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from lhotse.cut import Cut
@@ -58,31 +58,6 @@ def cut_pronunciations(
                 if found not in own:
                     own.append(found)
     return words
-
-
-def graph_units(
-    cuts: Iterable[Cut], table: UnitTable, units: Mapping[str, Sequence[int]] | None = None
-) -> list:
-    """What `MlFsaCompiler.compile` reads for a batch of cuts.
-
-    Args:
-        cuts: with canonical units.
-        table: ids of the units.
-        units: other canonical units than the cuts' own, by cut id.
-
-    Returns:
-        A list of units for each cut; where a word has several units or pronunciations, words with
-        pronunciations for all of them.
-
-    Raises:
-        ValueError: as `cut_pronunciations`.
-    """
-    batch = [
-        cut_pronunciations(cut, table, None if units is None else units[cut.id]) for cut in cuts
-    ]
-    if any(len(word) > 1 or len(word[0]) > 1 for words in batch for word in words):
-        return batch
-    return [[word[0][0] for word in words] for words in batch]
 
 
 def positions_of_slots(cut: Cut, table: UnitTable) -> list[int] | None:

@@ -119,12 +119,13 @@ def answers_of(graphs: k2.Fsa, emissions: Emissions, wanted: Wanted) -> list[Ans
     return answers
 
 
-def compile_words(compiler: MlFsaCompiler, batch: Sequence[Words]) -> k2.Fsa:
-    """Graphs of words; of plain unit lists where each has one unit, as they are of whole cuts."""
-    plain = all(len(word) == 1 and len(word[0]) == 1 for words in batch for word in words)
-    if plain:
-        return compiler.compile([[word[0][0] for word in words] for words in batch])
-    return compiler.compile(batch)
+def compile_words(
+    compiler: MlFsaCompiler, batch: Sequence[Words], names: Sequence[str] | None = None
+) -> k2.Fsa:
+    """Graphs of words, and of plain lists of units where each word has one; names for messages."""
+    if all(len(word) == 1 and len(word[0]) == 1 for words in batch for word in words):
+        batch = [[word[0][0] for word in words] for words in batch]
+    return compiler.compile(batch, names=names)
 
 
 def num_slots(word: Sequence[Sequence[int]]) -> int:

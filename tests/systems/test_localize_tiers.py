@@ -19,13 +19,12 @@ def run(cuts, topology="substitution", decoding=None):
     return located(cuts, decoding=decoding, topology=topology)
 
 
-def scores(cuts, topology="substitution"):
+def scores(cuts, compiler):
     """Graphs and emissions of each batch."""
     model = stand_in()
-    search = EStep(
-        search_compiler(model, topology), CutSet.from_cuts(cuts), GivenFeatures(TABLE), 8000
-    )
-    return list(search.scores(model, Decoding(), CPU))
+    search = EStep(compiler, CutSet.from_cuts(cuts), GivenFeatures(TABLE), 8000)
+    for batch in search.batches:
+        yield batch.graphs, search._scores(batch.cuts, model, Decoding(), CPU)[0]
 
 
 def with_words(cut, words, word_of=None):
@@ -50,7 +49,7 @@ def worded_cuts() -> list:
 def test_words_have_a_tier_with_their_own_probability(topology):
     cuts = worded_cuts()
     expected = {}
-    for graphs, emissions in scores(cuts, topology):
+    for graphs, emissions in scores(cuts, search_compiler(stand_in(), topology)):
         lengths = {cut.id: len(cut.supervisions[0].custom["units"]) for cut in cuts}
         groups = [[place // 2 for place in range(lengths[name])] for name in emissions.names]
         expected.update(zip(emissions.names, word_posteriors(graphs, emissions, groups)))
@@ -112,12 +111,10 @@ def test_what_was_deleted_has_a_tier_where_it_can_be():
     assert not any(has_tier(cut, "mlvae_deleted") for cut in run(cuts)[0])
     num_deleted = 0
     found, _ = run(cuts, decoding=Decoding(deletions=True, deletion_rate=0.9))
-    model, dataset = stand_in(), GivenFeatures(TABLE)
     compiler = MlFsaCompiler(NUM_UNITS, "substitution", deletions=True, deletion_rate=0.9)
-    search = EStep(compiler, CutSet.from_cuts(cuts), dataset, 8000)
     expected = {
         name: unit
-        for graphs, emissions in search.scores(model, Decoding(), CPU)
+        for graphs, emissions in scores(cuts, compiler)
         for name, unit in zip(emissions.names, posteriors(graphs, emissions))
     }
     for cut in found:

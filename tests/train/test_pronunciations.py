@@ -12,7 +12,6 @@ from mlvae.train.pronunciations import (
     by_position,
     canonical_spans,
     cut_pronunciations,
-    graph_units,
     positions_of_slots,
     variant_differs,
 )
@@ -44,19 +43,17 @@ def cut_of(said: str, canonical: str, words: list[str], alternatives: dict[int, 
     return cut
 
 
-def test_units_stay_a_list_where_every_word_has_one_unit():
+def test_a_cut_without_words_has_one_for_each_unit():
     plain = make_cut("x", np.zeros((9, 3)), ["a", "b"])
     worded = cut_of("ab", "ab", ["a", "b"], {})
-    assert graph_units([plain, worded], TABLE) == [[0, 1], [0, 1]]
+    assert cut_pronunciations(plain, TABLE) == cut_pronunciations(worded, TABLE) == [[[0]], [[1]]]
     assert positions_of_slots(worded, TABLE) is None
 
 
-def test_words_and_their_pronunciations_reach_the_compiler():
+def test_words_have_their_pronunciations():
     cut = cut_of("abc", "abc", ["ab", "c"], {0: ["ab", "b", "db"], 1: ["zz"]})
-    plain = make_cut("y", np.zeros((9, 3)), ["a"])
-    words = [[[0, 1], [1], [3, 1]], [[2]]]
-    assert graph_units([cut, plain], TABLE) == [words, [[[0]]]]
-    assert graph_units([cut], TABLE, {"x": [3, 3, 3]}) == [[[[3, 3]], [[3]]]]
+    assert cut_pronunciations(cut, TABLE) == [[[0, 1], [1], [3, 1]], [[2]]]
+    assert cut_pronunciations(cut, TABLE, [3, 3, 3]) == [[[3, 3]], [[3]]]
     assert positions_of_slots(cut, TABLE) == [0, 1, 1, 0, 1, 2]
 
 
@@ -152,6 +149,9 @@ def test_training_learns_what_the_alignment_found_to_be_spoken():
 
 def test_other_units_may_keep_their_words():
     cut = cut_of("abc", "abc", ["ab", "c"], {0: ["b"]})
-    assert graph_units([with_units(cut, ["a", "d", "d"], [0, 0, 1])], TABLE) == [[[[0, 3]], [[3]]]]
-    assert graph_units([with_units(cut, ["d", "d"], [1, 1])], TABLE) == [[[[3, 3]]]]
-    assert graph_units([with_units(cut, ["d", "d"])], TABLE) == [[3, 3]]
+    for units, word_of, words in (
+        (["a", "d", "d"], [0, 0, 1], [[[0, 3]], [[3]]]),
+        (["d", "d"], [1, 1], [[[3, 3]]]),
+        (["d", "d"], None, [[[3]], [[3]]]),
+    ):
+        assert cut_pronunciations(with_units(cut, units, word_of), TABLE) == words
