@@ -397,6 +397,11 @@ class Section(NamedTuple):
     begin: int
     end: int
 
+    def with_margin(self, num_frames: int) -> Section:
+        """The section and what networks see beyond it, in a cut of so many frames."""
+        begin = max(self.begin - NETWORK_MARGIN, 0)
+        return self._replace(begin=begin, end=min(self.end + NETWORK_MARGIN, num_frames))
+
 
 def sections(cut_id: str, num_frames: int) -> list[Section]:
     """A recording in equal sections that networks can see at once; short ones are one section."""

@@ -46,17 +46,3 @@ class BoundaryDetector(nn.Module):
         alpha = F.softplus(full(self.alpha(hidden))).squeeze(2) + self.MIN_CONCENTRATION
         beta = F.softplus(full(self.beta(hidden))).squeeze(2) + self.MIN_CONCENTRATION
         return alpha, beta
-
-
-def boundary_log_probs(alpha: torch.Tensor, beta: torch.Tensor) -> torch.Tensor:
-    """Log q(b_t = 0) and log q(b_t = 1) by the mean of the Beta distribution, for decoding.
-
-    Args:
-        alpha: float (B, T).
-        beta: float (B, T).
-
-    Returns:
-        float (B, T, 2).
-    """
-    total = (alpha + beta).log()
-    return torch.stack([beta.log() - total, alpha.log() - total], dim=2)

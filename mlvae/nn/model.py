@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from mlvae.bounds import Settings
-from mlvae.nn.boundary import BoundaryDetector, boundary_log_probs
+from mlvae.nn.boundary import BoundaryDetector
 from mlvae.nn.estimator import PhonemeEstimator
 from mlvae.nn.generator import SpeechGenerator, SpeechGeneratorConfig
 from mlvae.nn.layers import FeatureScale
@@ -28,8 +29,7 @@ class MlVaeConfig(Settings):
     generator: SpeechGeneratorConfig = field(default_factory=SpeechGeneratorConfig)
 
 
-@dataclass
-class Posteriors:
+class Posteriors(NamedTuple):
     """What the networks say of each frame, in natural logs, as the ML-FSA's emissions take it."""
 
     units: torch.Tensor  # (B, T, N * S [+ 1 silence]), log q(y_t), by unit and state
@@ -98,10 +98,15 @@ class MlVae(nn.Module):
         return torch.cat([by_state.sum(3), probs[..., states:]], dim=2)
 
     def boundary_log_probs(self, features: torch.Tensor, num_frames: torch.Tensor) -> torch.Tensor:
-        """Log q(b_t = 0) and log q(b_t = 1), (B, T, 2), of scaled features (B, T, F)."""
+        """Log q(b_t = 0) and log q(b_t = 1), (B, T, 2), of scaled features (B, T, F).
+
+        They are by the mean of the boundary detector's Beta distribution.
+        """
         if self.boundary is None:
             return self.log_boundary.expand(*features.shape[:2], 2)
-        return boundary_log_probs(*self.boundary(features, num_frames))
+        alpha, beta = self.boundary(features, num_frames)
+        total = (alpha + beta).log()
+        return torch.stack([beta.log() - total, alpha.log() - total], dim=2)
 
     def forward(self, features: torch.Tensor, num_frames: torch.Tensor) -> Posteriors:
         """Deterministic posteriors for the E-step.

@@ -82,7 +82,7 @@ from mlvae.train.stretches import (
     num_slots,
     searched,
     stretch_size,
-    times_of_answer,
+    times_of_path,
     word_times,
 )
 from mlvae.train.targets import items_of_spans
@@ -431,7 +431,7 @@ class Aligner:
                 if answer is not None:
                     states.score += sum(span.score for span in answer.spans)
                     states.value[cut.id] = answer.columns
-                    states.times[cut.id] = times_of_answer(answer)
+                    states.times[cut.id] = times_of_path(answer.spans)
                 continue
             graphs, emissions = self._scores(batch, dataset)
             states.score += sum(
@@ -468,8 +468,7 @@ class Aligner:
         words = cut_pronunciations(cut, dataset.table)
         features = dataset.features(cut)
 
-        def emissions_of(begin: int, end: int, rate: float) -> Emissions:
-            starts = torch.tensor([1 - rate, rate]).log().expand(1, end - begin, 2)
+        def emissions_of(begin: int, end: int, starts: torch.Tensor) -> Emissions:
             return self.score(features, [(begin, end)], [cut.id], starts)
 
         self.model.eval()
@@ -484,7 +483,7 @@ class Aligner:
             found = self._search_long(cut, dataset, times, *UNSURE, Wanted())
             if found is None:
                 break
-            answer, times = found, times_of_answer(found)
+            answer, times = found, times_of_path(found.spans)
         return answer
 
     def _search_long(

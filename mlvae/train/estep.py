@@ -18,7 +18,7 @@ from lhotse import CutSet
 from lhotse.cut import Cut
 from torch.nn.utils.rnn import pad_sequence
 
-from mlvae.data.dataset import NETWORK_MARGIN, Section, UnitDataset, make_sampler, sections
+from mlvae.data.dataset import UnitDataset, make_sampler, sections
 from mlvae.device import give_back_memory
 from mlvae.fsa import (
     MAX_CELLS,
@@ -531,7 +531,7 @@ class EStep:
                 Posteriors(
                     *(
                         pad_sequence([values[one.begin : one.end] for one in some], True)
-                        for values in (found.units, found.boundary, found.correctness)
+                        for values in found
                     )
                 ),
                 lengths[part],
@@ -551,28 +551,14 @@ class EStep:
         found: list[Posteriors] = []
         for begin in range(0, len(inner), SECTIONS_AT_ONCE):
             some = inner[begin : begin + SECTIONS_AT_ONCE]
-            seen = [
-                Section(
-                    cut.id,
-                    max(one.begin - NETWORK_MARGIN, 0),
-                    min(one.end + NETWORK_MARGIN, num_frames),
-                )
-                for one in some
-            ]
+            seen = [one.with_margin(num_frames) for one in some]
             features = pad_sequence([whole[one.begin : one.end] for one in seen], True).to(device)
             lengths = torch.tensor([one.end - one.begin for one in seen], device=device)
             of_batch = model(features, lengths)
             for row, (one, outer) in enumerate(zip(some, seen)):
                 own = slice(one.begin - outer.begin, one.end - outer.begin)
-                found.append(
-                    Posteriors(
-                        of_batch.units[row, own],
-                        of_batch.boundary[row, own],
-                        of_batch.correctness[row, own],
-                    )
-                )
-        columns = zip(*((one.units, one.boundary, one.correctness) for one in found))
-        return Posteriors(*map(torch.cat, columns))
+                found.append(Posteriors(*(values[row, own] for values in of_batch)))
+        return Posteriors(*map(torch.cat, zip(*found)))
 
 
 def _by_word(decided: Decisions, words: Words) -> list[Decisions]:
@@ -617,8 +603,7 @@ def _times(model: MlVae, words: Words, found: Posteriors) -> list[WordTime] | No
     """Where words lie by the model itself, for a cut that was not aligned before."""
     single = MlFsaCompiler(model.num_units, "single", model.states_per_unit, model.silence)
 
-    def emissions_of(begin: int, end: int, rate: float) -> Emissions:
-        starts = torch.tensor([1 - rate, rate]).log().expand(1, end - begin, 2)
+    def emissions_of(begin: int, end: int, starts: torch.Tensor) -> Emissions:
         return single.emissions(
             found.units[None, begin:end],
             torch.tensor([end - begin]),

@@ -12,8 +12,6 @@ from lhotse import CutSet
 from lhotse.cut import Cut
 
 from mlvae.data.dataset import (
-    NETWORK_MARGIN,
-    Section,
     UnitDataset,
     section_features,
     sections,
@@ -131,7 +129,7 @@ class UnitModel:
         inner = [section for cut in cuts for section in sections(cut.id, cut.num_frames)]
         found: list[torch.Tensor] = []
         for some in groups(inner, BATCH_FRAMES):
-            seen = [_with_margin(one, by_id[one.cut_id].num_frames) for one in some]
+            seen = [one.with_margin(by_id[one.cut_id].num_frames) for one in some]
             parts = [(by_id[one.cut_id], one) for one in seen]
             features, lengths = section_features(self.dataset, parts)
             rows = self.log_probs(features.to(self.device), lengths.to(self.device)).cpu()
@@ -170,9 +168,3 @@ class UnitModel:
             better = mean.gather(1, other[:, None]) > mean.gather(1, expected[:, None])
             expected = torch.where(better.squeeze(1), other, expected)
         return compare_units(mean, expected)
-
-
-def _with_margin(section: Section, num_frames: int) -> Section:
-    """A section and what networks see beyond it."""
-    begin = max(section.begin - NETWORK_MARGIN, 0)
-    return section._replace(begin=begin, end=min(section.end + NETWORK_MARGIN, num_frames))

@@ -155,14 +155,14 @@ def times_of_spans(spans: Sequence[UnitSpan], word_of: Sequence[int]) -> list[Wo
     return times
 
 
-def times_of_answer(answer: Answer) -> list[WordTime]:
+def times_of_path(spans: Sequence[UnitSpan]) -> list[WordTime]:
     """Where the words of a path lie that leaves none out."""
-    spans = [
+    units = [
         span._replace(score=span.score / max(span.end - span.start, 1))
-        for span in answer.spans
+        for span in spans
         if span.kind == "unit"
     ]
-    return times_of_spans(spans, [span.word for span in spans])
+    return times_of_spans(units, [span.word for span in units])
 
 
 def divide(times: Sequence[WordTime], num_frames: int, size: int) -> list[Stretch]:
@@ -398,9 +398,9 @@ def _assembled(words: Words, parts: Sequence[tuple[Stretch, Answer, Junction, Ju
     return result
 
 
-#: Emissions of topology ``single`` of some frames of a recording, from ``begin`` to ``end``, with a
-#: constant rate of starts.
-EmissionsOf = Callable[[int, int, float], Emissions]
+#: Emissions of topology ``single`` of some frames of a recording, from ``begin`` to ``end``, with
+#: log-probabilities that no unit starts and that one does, float (1, end - begin, 2).
+EmissionsOf = Callable[[int, int, torch.Tensor], Emissions]
 
 
 def locate(
@@ -433,22 +433,26 @@ def locate(
         while last < len(words) and (end == num_frames or units_before[last] < enough):
             last += 1
         graph = compile_words(compiler, [words[first:last]])
-        emissions = emissions_of(frame, end, rate)
+        starts = torch.tensor([1 - rate, rate]).log().expand(1, end - frame, 2)
+        emissions = emissions_of(frame, end, starts)
         if end < num_frames:
             graph = open_ended(graph)
         spans = pruned_path(graph.to(emissions.device), emissions)
         if not spans:
             return None
-        found = _words_of_path(spans, first, frame)
+        found = [
+            time._replace(start=time.start + frame, end=time.end + frame)
+            for time in times_of_path(spans)
+        ]
         if end == num_frames:
-            return times + [time for _, time in found]
+            return times + found
         if len(found) == last - first < len(words) - first:
             factor *= 2  # more was said than there were words
             continue
         sure = frame + 5 * (end - frame) // 6
-        believed = [time for _, time in found if time.end <= sure]
+        believed = [time for time in found if time.end <= sure]
         if not believed:
-            if not found or found[0][1].start >= sure:
+            if not found or found[0].start >= sure:
                 frame = sure  # a long pause
             elif window < 16 * WINDOW:
                 window *= 2
@@ -457,24 +461,7 @@ def locate(
             continue
         times += believed
         # Within a pause, the next window may begin anywhere: it has less of it to read again.
-        following = [time.start for _, time in found[len(believed) :]]
+        following = [time.start for time in found[len(believed) :]]
         frame = max(believed[-1].end, min([sure, *following]))
         window, factor = WINDOW, 4.0
     return times
-
-
-def _words_of_path(
-    spans: Sequence[UnitSpan], first_word: int, begin: int
-) -> list[tuple[int, WordTime]]:
-    """The words of a path and where they lie in the recording."""
-    found: dict[int, WordTime] = {}
-    for span in spans:
-        if span.kind != "unit":
-            continue
-        word = first_word + span.word
-        score = span.score / max(span.end - span.start, 1)
-        start, end = begin + span.start, begin + span.end
-        if word in found:
-            start, score = found[word].start, min(score, found[word].score)
-        found[word] = WordTime(start, end, score)
-    return sorted(found.items())

@@ -258,8 +258,7 @@ class TestLocate:
         log_posteriors[torch.arange(len(columns)), columns] += sharp
         log_posteriors = log_posteriors.log_softmax(1)
 
-        def emissions_of(begin, end, rate):
-            starts = torch.tensor([1 - rate, rate]).log().expand(1, end - begin, 2)
+        def emissions_of(begin, end, starts):
             length = torch.tensor([end - begin])
             return compiler.emissions(log_posteriors[None, begin:end], length, log_boundary=starts)
 
@@ -282,12 +281,14 @@ class TestLocate:
 
     def test_the_pruned_path_is_the_best(self):
         units, compiler, emissions_of, num_frames = self.spoken(30, sharp=1.0)
-        emissions = emissions_of(0, num_frames, 0.1)
+        starts = torch.tensor([0.9, 0.1]).log().expand(1, num_frames, 2)
+        emissions = emissions_of(0, num_frames, starts)
         graph = compiler.compile([units])
         assert pruned_path(graph, emissions) == best_path(graph, emissions)[0]
 
     def test_an_open_graph_takes_as_much_of_the_text_as_was_said(self):
         units, compiler, emissions_of, num_frames = self.spoken(30, sharp=5.0)
         graph = open_ended(compiler.compile([units + [4, 0, 3, 1]]))
-        said = [s for s in pruned_path(graph, emissions_of(0, 80, 0.1)) if s.kind == "unit"]
+        starts = torch.tensor([0.9, 0.1]).log().expand(1, 80, 2)
+        said = [s for s in pruned_path(graph, emissions_of(0, 80, starts)) if s.kind == "unit"]
         assert [(s.unit, s.start) for s in said] == [(u, 8 * i) for i, u in enumerate(units[:10])]
