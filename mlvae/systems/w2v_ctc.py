@@ -35,6 +35,7 @@ from mlvae.data.checks import with_audio_digest
 from mlvae.data.units import UnitTable, canonical_units
 from mlvae.device import num_parameters, seed_everything
 from mlvae.fsa import MAX_CELLS
+from mlvae.fsa.search import WIDER_BEAMS
 from mlvae.made import file_digest
 from mlvae.nn import wav2vec
 from mlvae.nn.wav2vec import (
@@ -63,41 +64,30 @@ from mlvae.train.loop import (
 from mlvae.train.stretches import WordTime, divide, stretch_size, word_times
 
 BLANK = 0
-# The best path survives any beam that is clear of rounding error; see mlvae.fsa.
-BEAMS = (1.0, 10.0, 1e3, 1e6)
-
-
-def greedy_units(log_probs: torch.Tensor) -> list[int]:
-    """Units of the best column of each frame, repetitions and blanks taken out.
-
-    Args:
-        log_probs: float (T, N + 1), column 0 the blank, column u + 1 unit u.
-
-    Returns:
-        Units, 0 to N - 1.
-    """
-    columns = torch.unique_consecutive(log_probs.argmax(dim=1))
-    return (columns[columns != BLANK] - 1).tolist()
 
 
 def greedy_spans(
     log_probs: torch.Tensor, max_cells: int = MAX_CELLS
 ) -> tuple[list[int], list[tuple[int, int]]]:
-    """The units of :func:`greedy_units` and their frames, for any number of frames.
+    """Units of the best column of each frame, repetitions and blanks taken out, and their frames.
 
-    What is too large for one search is divided in the longest blanks.
+    There may be any number of frames. What is too large for one search is divided in the longest
+    blanks.
 
     Args:
-        log_probs: float (T, N + 1), as in :func:`greedy_units`.
+        log_probs: float (T, N + 1), column 0 the blank, column u + 1 unit u.
         max_cells: largest search, in units x frames.
+
+    Returns:
+        Units, 0 to N - 1, and of each what :func:`ctc_spans` gives.
     """
-    units = greedy_units(log_probs)
+    columns, counts = torch.unique_consecutive(log_probs.argmax(dim=1), return_counts=True)
+    spoken = columns != BLANK
+    units = (columns[spoken] - 1).tolist()
     num_frames = len(log_probs)
     if len(units) * num_frames <= max_cells:
         return units, ctc_spans(log_probs, units)
-    columns, counts = torch.unique_consecutive(log_probs.argmax(dim=1), return_counts=True)
     ends = counts.cumsum(0)
-    spoken = columns != BLANK
     edges = zip((ends - counts)[spoken].tolist(), ends[spoken].tolist())
     times = [WordTime(first, end, 0.0) for first, end in edges]
     size = stretch_size(len(units) * num_frames, num_frames, max_cells, num_frames)
@@ -112,7 +102,7 @@ def ctc_spans(log_probs: torch.Tensor, units: Sequence[int]) -> list[tuple[int, 
     """Frames that the best path of a unit sequence gives to its units.
 
     Args:
-        log_probs: float (T, N + 1), as in :func:`greedy_units`.
+        log_probs: float (T, N + 1), as in :func:`greedy_spans`.
         units: the sequence, 0 to N - 1.
 
     Returns:
@@ -133,7 +123,7 @@ def ctc_spans(log_probs: torch.Tensor, units: Sequence[int]) -> list[tuple[int, 
     graph = k2.ctc_graph([[unit + 1 for unit in units]], device=log_probs.device)
     segments = torch.tensor([[0, 0, num_frames]], dtype=torch.int32)
     dense = k2.DenseFsaVec(log_probs.detach().float().unsqueeze(0), segments)
-    for beam in BEAMS:
+    for beam in WIDER_BEAMS:
         lattice = k2.intersect_dense(graph, dense, output_beam=beam)
         path = k2.shortest_path(lattice, use_double_scores=True)
         if path.num_arcs == num_frames + 1:
@@ -180,6 +170,9 @@ def segment_times(
 
 
 NETWORK = "network."
+#: Settings that do not make a run another one: it may be prolonged with more epochs, weights count
+#: by what is in them, and the margin is of reading.
+_NOT_COUNTING = ("checkpoint", "hub_file", "epochs", "margin")
 
 
 @dataclass
@@ -210,15 +203,6 @@ class W2vCtcConfig(Settings):
     margin: Weight = 0.5  # how far a segment may reach beyond the frames of its unit, in seconds
 
 
-def load_waveform(cut: Cut) -> torch.Tensor:
-    """Audio of a mono cut at 16 kHz, float32 (num_samples,).
-
-    Raises:
-        ValueError: as :func:`mlvae.acoustic.posteriors.read_waveform`.
-    """
-    return read_waveform(cut, SAMPLING_RATE)[0]
-
-
 @dataclass
 class W2vCtc:
     """A trained recogniser."""
@@ -234,7 +218,7 @@ class W2vCtc:
         Raises:
             ValueError: the audio cannot be read, or is too short for a frame; names the cut.
         """
-        waveform = load_waveform(cut)
+        waveform = read_waveform(cut, SAMPLING_RATE)[0]
         if self.model.num_frames(len(waveform)) < 1:
             raise ValueError(f"{cut.id}: {len(waveform)} samples are too short for wav2vec 2.0")
         self.model.eval()
@@ -378,7 +362,9 @@ class FineTuner:
             valid_cuts: to choose the epoch by.
             fixed: JSON values of what makes this run another one besides settings, seed and cuts.
         """
-        settings = {key: value for key, value in asdict(self.config).items() if key in _COUNTING}
+        settings = asdict(self.config)
+        for name in _NOT_COUNTING:
+            del settings[name]
         usable = {"training": self._usable(train_cuts), "validation": self._usable(valid_cuts)}
         for part, cuts in usable.items():
             if not cuts:
@@ -466,7 +452,8 @@ class FineTuner:
     def _loss(self, cut: Cut) -> torch.Tensor:
         """CTC loss a canonical unit."""
         units = self._units(cut)
-        log_probs = self.model(load_waveform(cut).to(self.device))
+        waveform = read_waveform(cut, SAMPLING_RATE)[0]
+        log_probs = self.model(waveform.to(self.device))
         target = torch.tensor(units, device=self.device) + 1
         lengths = (torch.tensor([len(log_probs)]), torch.tensor([len(units)]))
         return F.ctc_loss(log_probs.unsqueeze(1), target.unsqueeze(0), *lengths, blank=BLANK)
@@ -504,19 +491,6 @@ def in_parts(cut: Cut, table: UnitTable) -> list[Cut]:
         )
         parts.append(with_units(piece, own))
     return parts
-
-
-#: Settings that make a run another one; a run may be prolonged with more epochs.
-_COUNTING = (
-    "batch_cuts",
-    "learning_rate",
-    "output_learning_rate",
-    "warmup_steps",
-    "frozen_layers",
-    "dropout",
-    "layer_drop",
-    "gradient_clip",
-)
 
 
 def freeze(model: Wav2VecCtc, num_layers: int) -> None:

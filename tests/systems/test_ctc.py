@@ -7,7 +7,7 @@ from itertools import groupby, product
 import pytest
 import torch
 
-from mlvae.systems.w2v_ctc import ctc_spans, fewest_frames, greedy_units, segment_times
+from mlvae.systems.w2v_ctc import ctc_spans, fewest_frames, greedy_spans, segment_times
 
 
 def collapsed(path: tuple[int, ...]) -> list[int]:
@@ -39,15 +39,12 @@ def test_the_greedy_path_is_the_best_path_of_what_it_says():
     for _ in range(5):
         log_probs = (3 * torch.randn(30, 5)).log_softmax(1)
         path = tuple(log_probs.argmax(1).tolist())
-        units = greedy_units(log_probs)
-        assert units == collapsed(path)
-        assert ctc_spans(log_probs, units) == spans_of(path)
+        assert greedy_spans(log_probs) == (collapsed(path), spans_of(path))
 
 
 def test_nothing_recognised_has_no_spans():
     log_probs = torch.tensor([[0.9, 0.1]] * 4).log()
-    assert greedy_units(log_probs) == []
-    assert ctc_spans(log_probs, []) == []
+    assert greedy_spans(log_probs) == ([], [])
 
 
 def test_equal_neighbours_take_a_blank():

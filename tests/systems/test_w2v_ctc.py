@@ -12,6 +12,7 @@ import torch
 from lhotse import CutSet
 from lhotse.utils import fastcopy
 
+from mlvae.acoustic.posteriors import read_waveform
 from mlvae.config import RecipeConfig, System
 from mlvae.data.dataset import UnitDataset
 from mlvae.data.units import UnitTable
@@ -22,7 +23,6 @@ from mlvae.systems.w2v_ctc import (
     FineTuner,
     W2vCtcConfig,
     freeze,
-    load_waveform,
     pretrained,
     read_w2v,
     train_w2v,
@@ -172,7 +172,7 @@ def test_frozen_layers_do_not_learn(place, cuts, tmp_path):
 
 def test_audio_is_resampled(cuts):
     cut = cuts[0][0]
-    waveform = load_waveform(cut)
+    waveform = read_waveform(cut, 16000)[0]
     assert cut.sampling_rate == RATE == 8000
     assert waveform.shape == (round(16000 * cut.duration),)
     assert waveform.dtype == torch.float32
