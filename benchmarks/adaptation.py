@@ -59,7 +59,7 @@ def text_log_posterior(system: SearchedModel, cuts: CutSet) -> float:
     total = frames = 0.0
     table = system.dataset.table
     for cut, log_probs in system.unit_model().of_cuts(cuts):
-        for span in variant_spans(cut, "fa", table):
+        for span in variant_spans(cut, table):
             total += log_probs[span.start : span.end, span.unit].sum().item()
             frames += span.end - span.start
     return total / frames

@@ -1,7 +1,7 @@
 """Acoustic models in the formats that are around: what a model has to be, and how it is read.
 
-:func:`read_model` reads them; each format needs a package of its own, which is imported where it is
-needed. Nothing is downloaded, and no code or pickle that comes with a model is run.
+Each format is a class, and needs a package of its own, which is imported where it is needed.
+Nothing is downloaded, and no code or pickle that comes with a model is run.
 """
 
 from __future__ import annotations
@@ -403,29 +403,3 @@ class StoredPosteriors:
         if not bool((found >= 0).all()) or not float((total - 1).abs().max()) < 0.1:
             raise ValueError(f"{cut.id}: {self.field}: its rows are no probabilities that sum to 1")
         return found / total, manifest.frame_shift  # storages may round
-
-
-def read_model(
-    adapter: str,
-    path: Path,
-    symbols: Sequence[str],
-    device: torch.device,
-    sampling_rate: int = 16000,
-) -> AcousticModel:
-    """Read an acoustic model.
-
-    Args:
-        adapter: ``wav2vec2``, ``transformers`` or ``onnx``.
-        path: of the model.
-        symbols: of its outputs; a folder of ``transformers`` has its own.
-        device: where it runs; a model in ONNX runs on the CPU.
-        sampling_rate: of the audio that a model in ONNX wants, in Hz; others know their own.
-
-    Raises:
-        ValueError: it cannot be read, or what reads it is not installed; one line.
-    """
-    if adapter == "transformers":
-        return Transformers(path, device)
-    if adapter == "onnx":
-        return Onnx(path, symbols, sampling_rate)
-    return Wav2Vec(path, symbols, device)

@@ -168,20 +168,6 @@ class Wav2VecCtc(nn.Module):
             aux_num_out=num_units + 1,
         )
 
-    def load_weights(self, weights: dict[str, torch.Tensor]) -> None:
-        """Take over pretrained weights; the output keeps its own.
-
-        Raises:
-            ValueError: weights are missing, left over or of other shapes; says which.
-        """
-        try:
-            missing, unexpected = self.network.load_state_dict(weights, strict=False)
-        except RuntimeError as error:
-            raise ValueError(one_line(error)) from error
-        missing = [name for name in missing if not name.startswith("aux.")]
-        if missing or unexpected:
-            raise ValueError(f"missing {missing[:3]}, left over {unexpected[:3]}")
-
     def num_frames(self, num_samples: int) -> int:
         """Number of output frames of a waveform, from 0."""
         for _, kernel, stride in self.shape["extractor_conv_layer_config"]:
@@ -255,8 +241,11 @@ def _filled(
     """A model of the shape of weights, with these; ValueError names the file they come from."""
     try:
         model = Wav2VecCtc(architecture(weights), num_units, dropout, layer_drop)
-        model.load_weights(weights)
+        missing, unexpected = model.network.load_state_dict(weights, strict=False)
+        missing = [name for name in missing if not name.startswith("aux.")]  # what is new
+        if missing or unexpected:
+            raise ValueError(f"missing {missing[:3]}, left over {unexpected[:3]}")
     except (LookupError, ArithmeticError, ValueError, RuntimeError, AssertionError) as error:
-        reason = f"no {error}" if isinstance(error, KeyError) else error
+        reason = f"no {error}" if isinstance(error, KeyError) else one_line(error)
         raise ValueError(f"{path} is not a model of wav2vec 2.0: {reason}") from error
     return model

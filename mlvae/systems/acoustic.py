@@ -33,7 +33,7 @@ from lhotse.cut import Cut
 from safetensors.torch import save_file
 from torch import nn
 
-from mlvae.acoustic.models import StoredPosteriors, folder_files, read_model
+from mlvae.acoustic.models import Onnx, StoredPosteriors, Transformers, Wav2Vec, folder_files
 from mlvae.acoustic.posteriors import PosteriorDataset
 from mlvae.acoustic.symbols import IPA, IPA_TABLE, SymbolMap, map_symbols, read_map, read_tokens
 from mlvae.bounds import Bounds, Count, Settings
@@ -301,7 +301,11 @@ def _source_and_map(settings: AcousticSettings, table: UnitTable, device: torch.
 def _source(settings: AcousticSettings, path: Path, symbols: Sequence[str], device: torch.device):
     if settings.adapter == "stored":
         return StoredPosteriors(settings.array, symbols)
-    return read_model(settings.adapter, path, symbols, device, settings.sampling_rate)
+    if settings.adapter == "transformers":
+        return Transformers(path, device)
+    if settings.adapter == "onnx":
+        return Onnx(path, symbols, settings.sampling_rate)
+    return Wav2Vec(path, symbols, device)
 
 
 def _digest(adapter: str, path: Path) -> str:

@@ -184,7 +184,7 @@ def _step(
 
 def _columns(cut: Cut, dataset: UnitDataset, silence: bool) -> torch.Tensor:
     """The unit of each frame by forced alignment, or silence, int64 (T,)."""
-    spans = variant_spans(cut, "fa", dataset.table)
+    spans = variant_spans(cut, dataset.table)
     num_frames, num_units = torch.tensor([cut.num_frames]), len(dataset.table)
     return frame_targets([spans], num_frames, num_units, silence=silence).column[0]
 

@@ -183,7 +183,7 @@ class Algorithm(ABC):
         self.device = device
         self.aligned = PackedSpans()
         for cut in cuts:
-            self.aligned[cut.id] = variant_spans(cut, "fa", dataset.table)
+            self.aligned[cut.id] = variant_spans(cut, dataset.table)
         self.set_prior(self.aligned)
         self.boundary_prior = boundary_prior(cuts, self.aligned, config.boundary_prior_strength)
         if model.boundary is None:

@@ -163,7 +163,7 @@ class UnitModel:
         ends = torch.tensor([s.end if lasts else s.start for s, lasts in zip(spans, lasting)])
         mean, expected = mean_log_probs(log_probs, starts, ends), torch.tensor(units)
         if has_tier(cut, "fa_variant"):
-            sounds = {span.start: span.unit for span in variant_spans(cut, "fa", table)}
+            sounds = {span.start: span.unit for span in variant_spans(cut, table)}
             other = torch.tensor([sounds.get(span.start, span.unit) for span in spans])
             better = mean.gather(1, other[:, None]) > mean.gather(1, expected[:, None])
             expected = torch.where(better.squeeze(1), other, expected)

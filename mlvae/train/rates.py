@@ -146,11 +146,11 @@ class Rates:
             sequences: n units.
             log_ratio: float64 (n,), log p(acoustics | mispronounced) - log p(acoustics | right).
         """
-        state = _State.of(self, sequences)
+        state = _State(self, sequences)
         if self.config.speaker_std > LEAST_STD:
             for _ in range(APPLY_ROUNDS):
-                state.update_speakers(state.expect(log_ratio))
-        return state.expect(log_ratio).result()
+                state.update_speakers(_Expected(state, log_ratio))
+        return _Expected(state, log_ratio).result()
 
 
 def fit_rates(
@@ -166,14 +166,14 @@ def fit_rates(
     """
     odds = float(np.log(config.expected / (1 - config.expected)))
     start = Rates(config, odds, 0.0, 0.0, (0.0,) * num_units, config.expected)
-    state = _State.of(start, sequences)
+    state = _State(start, sequences)
     for _ in range(FIT_ROUNDS):
-        expected = state.expect(log_ratio)
+        expected = _Expected(state, log_ratio)
         state.update_speakers(expected)
         state.update_units(expected)
         state.update_rate(expected)
         state.update_couplings(expected)
-    mean = state.expect(log_ratio).mispronounced.mean() if len(log_ratio) else config.expected
+    mean = _Expected(state, log_ratio).mispronounced.mean() if len(log_ratio) else config.expected
     return Rates(
         config,
         float(state.log_odds),
@@ -241,8 +241,13 @@ class _Expected:
 class _State:
     """The chain while it is fitted to some sequences."""
 
-    def __init__(self, sequences: UnitSequences, config: RatesConfig) -> None:
-        self.sequences, self.config = sequences, config
+    def __init__(self, rates: Rates, sequences: UnitSequences) -> None:
+        self.sequences, self.config = sequences, rates.config
+        self.log_odds = rates.log_odds
+        self.couplings = np.array([rates.across_words, rates.within_word])
+        self.of_units = np.array(rates.of_units)
+        speakers = int(sequences.speaker.max()) + 1 if len(sequences.speaker) else 0
+        self.of_speakers = np.zeros(speakers)
         self.first, self.within = sequences.first, sequences.within_word
         starts = np.flatnonzero(self.first)
         sizes = np.diff(np.append(starts, len(self.first)))
@@ -253,16 +258,6 @@ class _State:
         #: By position the units that utterances have there, longest utterances first.
         self.steps = [starts[:count] + place for place, count in enumerate(counts)]
 
-    @classmethod
-    def of(cls, rates: Rates, sequences: UnitSequences) -> _State:
-        state = cls(sequences, rates.config)
-        state.log_odds = rates.log_odds
-        state.couplings = np.array([rates.across_words, rates.within_word])
-        state.of_units = np.array(rates.of_units)
-        speakers = int(sequences.speaker.max()) + 1 if len(sequences.speaker) else 0
-        state.of_speakers = np.zeros(speakers)
-        return state
-
     def base(self) -> np.ndarray:
         """Log-odds of each unit after one that is right, (n,)."""
         of_units = self.of_units[self.sequences.unit]
@@ -270,9 +265,6 @@ class _State:
 
     def coupling(self) -> np.ndarray:
         return np.where(self.first, 0.0, self.couplings[self.within.astype(np.int64)])
-
-    def expect(self, log_ratio: np.ndarray) -> _Expected:
-        return _Expected(self, log_ratio)
 
     def _slopes(self, expected: _Expected) -> tuple[np.ndarray, np.ndarray]:
         """Gradient and curvature of the expected log-likelihood in each unit's log-odds.

@@ -147,23 +147,21 @@ def spans_of_tier(cut: Cut, name: str, unit_ids: Sequence[int]) -> list[UnitSpan
     return spans
 
 
-def variant_spans(cut: Cut, name: str, table: UnitTable) -> list[UnitSpan]:
-    """Read what a tier of canonical units found to be spoken, as spans.
+def variant_spans(cut: Cut, table: UnitTable) -> list[UnitSpan]:
+    """Read what forced alignment found to be spoken, as spans.
 
     Args:
-        cut: cut with the tier; one with ``<name>_spoken``, too, was found to be spoken in other
+        cut: cut with the tier ``fa``; one with ``fa_variant``, too, was found to be spoken in other
             pronunciations than the canonical ones, and is read from there.
-        name: the tier.
         table: ids of the units.
 
     Raises:
         ValueError: as :func:`spans_of_tier`, or a unit is not in the table.
     """
-    spoken = f"{name}_variant"
-    if has_tier(cut, spoken):
-        symbols = [item.symbol for item in tier(cut, spoken)]
-        return spans_of_tier(cut, spoken, table.ids(symbols, cut.id))
-    return spans_of_tier(cut, name, table.ids(canonical_units(cut), cut.id))
+    if has_tier(cut, "fa_variant"):
+        symbols = [item.symbol for item in tier(cut, "fa_variant")]
+        return spans_of_tier(cut, "fa_variant", table.ids(symbols, cut.id))
+    return spans_of_tier(cut, "fa", table.ids(canonical_units(cut), cut.id))
 
 
 def items_of_spans(
@@ -345,7 +343,7 @@ class TrainingBatches:
             num_frames = lengths.to(self.device)
             features = self.model.scale(features.to(self.device))
             targets = frame_targets(
-                [_spans_of(cut, section, spans) for cut, section in parts],
+                [spans_within(spans[cut.id], one.begin, one.end) for cut, one in parts],
                 lengths,
                 self.model.num_units,
                 self.model.states_per_unit,
@@ -358,15 +356,6 @@ class TrainingBatches:
 def _name(cut_id: str, origin: Mapping[str, tuple[Cut, Section]]) -> str:
     """The id that a cut came with, also where the sampler has repeated it."""
     return cut_id if cut_id in origin else re.sub(r"(_dup\d+)+$", "", cut_id)
-
-
-def _spans_of(
-    cut: Cut, section: Section, spans: Mapping[str, Sequence[UnitSpan]]
-) -> Sequence[UnitSpan]:
-    """Targets of a section of a cut."""
-    if section.end - section.begin == cut.num_frames:
-        return spans[cut.id]
-    return spans_within(spans[cut.id], section.begin, section.end)
 
 
 def spans_within(spans: Sequence[UnitSpan], begin: int, end: int) -> list[UnitSpan]:

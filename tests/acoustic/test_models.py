@@ -23,7 +23,6 @@ from mlvae.acoustic.models import (
     StoredPosteriors,
     Transformers,
     Wav2Vec,
-    read_model,
 )
 from tests.onnx_export import export_onnx
 from tests.recipes.somebodys_model import tiny_config, write_transformers
@@ -52,7 +51,7 @@ def answer(model, samples=SAMPLES) -> torch.Tensor:
 def test_wav2vec(tmp_path, mode, suffix):
     network, path = tiny_model(mode, num_out=4), tmp_path / f"model{suffix}"
     (torch.save if suffix == ".pth" else save_file)(network.state_dict(), path)
-    model = read_model("wav2vec2", path, SYMBOLS, CPU)
+    model = Wav2Vec(path, SYMBOLS, CPU)
     assert model.frame_shift == 0.02 and model.blank == 0
     given = SAMPLES if mode == "group_norm" else torch.nn.functional.layer_norm(SAMPLES, (8000,))
     with torch.no_grad():
@@ -119,7 +118,7 @@ def folders(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("kind, shift", [("samples", 0.01), ("features", 0.02)])
 def test_transformers(folders, kind, shift):
-    model = read_model("transformers", folders / kind, (), CPU)
+    model = Transformers(folders / kind, CPU)
     assert model.symbols == (*SYMBOLS, "<4>") and model.blank == 0
     assert model.frame_shift == shift and model.sampling_rate == 16000 and model.num_params > 0
     network = transformers.AutoModelForCTC.from_pretrained(folders / kind).eval()
@@ -234,7 +233,7 @@ def exported(tmp_path_factory) -> Path:
 
 
 def test_onnx_from_features(exported):
-    model = read_model("onnx", exported, SYMBOLS, CPU)
+    model = Onnx(exported, SYMBOLS)
     assert model.frame_shift == 0.04 and model.blank == 0
     assert model.num_params == 80 * 4 * 7 + 4
     features = Fbank(FbankConfig(num_filters=80)).extract(SAMPLES.numpy(), 16000)
