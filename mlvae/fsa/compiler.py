@@ -1,14 +1,8 @@
 r"""Builds one mismatch-localisation acceptor (ML-FSA) an utterance.
 
 The paper (Sec. "Mismatch Localization Finite-State Acceptor") draws a unit with six states and the
-symbols R and W (said right or wrong), c and c* (what is emitted), H (hold) and S (leave)::
-
-            R        c        S
-       (0) ---> (1) ---> (2) ---> (5)
-        |        ^---H---/         ^
-        |  W        c*        S    |
-        +-----> (3) ---> (4) ------+
-                 ^---H---/
+symbols R and W (said right or wrong), c and c* (what is emitted), H (hold) and S (leave);
+:mod:`mlvae.fsa.draw` shows it, with n for c.
 
 Six symbols a unit, of which only c and c* consume a frame, do not suit k2: its intersection with a
 matrix of emissions takes one frame an arc and knows no epsilon. What is built here is the

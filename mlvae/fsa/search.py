@@ -37,7 +37,7 @@ from .emissions import Emissions
 from .graph import ragged
 from .k2_private import RaggedArc, index_arcs, intersect_dense, ragged_arcs
 from .layout import ARC_ATTRIBUTES, DELETED_ATTRIBUTES
-from .spans import PathArcs, UnitSpan, spans_of_paths
+from .spans import UnitSpan, spans_of_paths
 
 # k2 prunes on forward-backward scores relative to the best path, so the best path itself survives
 # any beam that is clear of rounding error; rounding_errors() measures that error. A narrow one is
@@ -182,19 +182,22 @@ def _best_scores(
 
 def read_paths(paths: Paths, graphs: k2.Fsa, graph_of: list[int]) -> list[list[UnitSpan]]:
     """Spans of each of ``paths``, the i-th of which is one of graph ``graph_of[i]``."""
-    attributes = zip(ARC_ATTRIBUTES, on_cpu(graphs, ARC_ATTRIBUTES))
-    arcs = PathArcs(
-        path=paths.row.numpy(),
-        label=paths.label.numpy(),
-        score=paths.score.numpy(),
-        graph_arc=paths.graph_arc.numpy(),
-        attributes={name: values.numpy() for name, values in attributes},
-    )
+    values = zip(ARC_ATTRIBUTES, on_cpu(graphs, ARC_ATTRIBUTES))
+    attributes = {name: value.numpy() for name, value in values}
+    graph_arc = paths.graph_arc.numpy()
     slots = []
-    if arcs["num_deleted"].any():
+    if attributes["num_deleted"][graph_arc].any():
         tables = slot_tables(graphs)
         slots = [tuple(column.numpy() for column in tables[index]) for index in graph_of]
-    return spans_of_paths(arcs, len(graph_of), slots)
+    return spans_of_paths(
+        paths.row.numpy(),
+        paths.label.numpy(),
+        paths.score.numpy(),
+        graph_arc,
+        attributes,
+        len(graph_of),
+        slots,
+    )
 
 
 def on_cpu(graphs: k2.Fsa, names: Sequence[str]) -> Sequence[torch.Tensor]:

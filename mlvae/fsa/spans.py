@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -54,63 +53,53 @@ class UnitSpan(NamedTuple):
         return self.kind == "unit" and self.start == self.end
 
 
-@dataclass
-class PathArcs:
-    """Arcs of best paths, path by path, each with its final arc last; arrays of (n,).
-
-    Attributes:
-        path: int64, which path; non-decreasing.
-        label: int64, -1 on final arcs.
-        score: float.
-        graph_arc: int64, the arc of the graphs behind each.
-        attributes: of the arcs of the graphs, integer arrays by name: unit_pos, word_pos, unit,
-            perceived, kind, is_start, is_mispronounced, num_deleted, deleted_pos and
-            deleted_before_pos.
-    """
-
-    path: np.ndarray
-    label: np.ndarray
-    score: np.ndarray
-    graph_arc: np.ndarray
-    attributes: dict[str, np.ndarray]
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        """An attribute of the arcs of the paths."""
-        return self.attributes[name][self.graph_arc]
-
-
 def spans_of_paths(
-    arcs: PathArcs, num_paths: int, slots: Sequence[tuple[np.ndarray, np.ndarray]]
+    path: np.ndarray,
+    label: np.ndarray,
+    score: np.ndarray,
+    graph_arc: np.ndarray,
+    attributes: dict[str, np.ndarray],
+    num_paths: int,
+    slots: Sequence[tuple[np.ndarray, np.ndarray]],
 ) -> list[list[UnitSpan]]:
     """Cut best paths into spans, without a Python loop over frames or spans.
 
+    The n arcs of the paths come path by path, each path with its final arc last.
+
     Args:
-        arcs: the paths.
+        path: int64 (n,), which path each arc is of; non-decreasing.
+        label: int64 (n,), -1 on final arcs.
+        score: float (n,).
+        graph_arc: int64 (n,), the arc of the graphs behind each.
+        attributes: of the arcs of the graphs, integer arrays by name: unit_pos, word_pos, unit,
+            perceived, kind, is_start, is_mispronounced, num_deleted, deleted_pos and
+            deleted_before_pos.
         num_paths: length of the result; paths without arcs give an empty list.
         slots: of each path's graph, unit and word of each slot; only read if there are deletions.
 
     Returns:
         One list of spans a path.
     """
-    if len(arcs.path) == 0:
+    if len(path) == 0:
         return [[] for _ in range(num_paths)]
-    kind, is_final = arcs["kind"], arcs.label == -1
+    kind, is_final = attributes["kind"][graph_arc], label == -1
     opens = np.empty(len(kind), dtype=bool)
     opens[0] = True
-    opens[1:] = arcs.path[1:] != arcs.path[:-1]
+    opens[1:] = path[1:] != path[:-1]
     # A span begins with a path, with a start, and where the kind changes, as it does on the final
     # arc; what the final arc begins is only there for the deletions before it.
-    begins = opens | (arcs["is_start"] != 0)
+    begins = opens | (attributes["is_start"][graph_arc] != 0)
     begins[1:] |= kind[1:] != kind[:-1]
     first = np.flatnonzero(begins)
     origin = np.flatnonzero(opens)[np.cumsum(opens)[first] - 1]
-    graph_arc = arcs.graph_arc[first]
-    columns = {name: arcs.attributes[name][graph_arc] for name in _SPAN_ATTRIBUTES}
-    columns["path"] = arcs.path[first]
+    graph_arc = graph_arc[first]
+    columns = {name: attributes[name][graph_arc] for name in _SPAN_ATTRIBUTES}
+    columns["path"] = path[first]
     columns["start"], columns["end"] = first - origin, np.append(first[1:], len(kind)) - origin
-    columns["score"] = np.add.reduceat(arcs.score.astype(np.float64), first)
+    columns["score"] = np.add.reduceat(score.astype(np.float64), first)
+    scored_ends = score[is_final].any()
     is_final = is_final[first]
-    if arcs.score[arcs.label == -1].any():
+    if scored_ends:
         # Where a caller gave scores to final arcs without deletions.
         plain = np.flatnonzero(is_final & (columns["num_deleted"] == 0))
         columns["score"][plain - 1] += columns["score"][plain]
