@@ -37,19 +37,22 @@ class GeneratorOutput:
 
     Attributes:
         mean, log_variance: (B, T, F), p(x_t | h_t) at the sampled h_t.
-        kl: (B, T), KL(q(h_t | x_t) || N(mu_z, sigma_z)) of the selected component, summed over D_h
-            and averaged over the samples of pi.
         correctness_logit: (B, T), log-odds of q(pi_t = 1 | x_t, y_t, b_t).
         sampled: (S, B, T), the samples of pi_t, 0 or 1, or relaxed.
-        sample_kl: (S, B, T), the KL to the component that each of them selects.
+        sample_kl: (S, B, T), KL(q(h_t | x_t) || N(mu_z, sigma_z)) of the component that each of
+            them selects, summed over D_h.
     """
 
     mean: torch.Tensor
     log_variance: torch.Tensor
-    kl: torch.Tensor
     correctness_logit: torch.Tensor
     sampled: torch.Tensor
     sample_kl: torch.Tensor
+
+    @property
+    def kl(self) -> torch.Tensor:
+        """``sample_kl`` averaged over the samples of pi, (B, T)."""
+        return self.sample_kl.mean(0)
 
 
 class SpeechGenerator(nn.Module):
@@ -158,7 +161,6 @@ class SpeechGenerator(nn.Module):
         sample_kl = _gaussian_kl(mean, log_variance, prior_mean, prior_log_variance).sum(3)
         return GeneratorOutput(
             *self._decode(latent, num_frames),
-            kl=sample_kl.mean(0),
             correctness_logit=logit,
             sampled=mispronounced,
             sample_kl=sample_kl,
@@ -230,7 +232,6 @@ class SpeechGenerator(nn.Module):
             kl = (torch.einsum("btn,btnk->btk", unit_posteriors, of_units) * weight).sum(2)
         return GeneratorOutput(
             *self._decode(latent, num_frames),
-            kl=kl,
             correctness_logit=logit,
             sampled=pi.unsqueeze(0),
             sample_kl=kl.unsqueeze(0),

@@ -206,16 +206,9 @@ def any_process(flag: bool) -> bool:
 
 
 def average(values: Mapping[str, float]) -> dict[str, float]:
-    """Means by name over the processes that have a value of that name."""
+    """Means by name over the processes, all of which have values of the same names."""
     everyone = gather(dict(values))
-    if len(everyone) == 1:
-        return everyone[0]
-    names = dict.fromkeys(name for own in everyone for name in own)
-    means = {}
-    for name in names:
-        known = [own[name] for own in everyone if name in own]
-        means[name] = sum(known) / len(known)
-    return means
+    return {name: sum(own[name] for own in everyone) / len(everyone) for name in values}
 
 
 def in_shards(

@@ -242,7 +242,6 @@ def test_several_samples_are_encoded_and_decoded_once():
     found = module(*arguments(), num_samples=7)
     assert calls == ["encoder", "decoder"]
     assert found.sampled.shape == found.sample_kl.shape == (7, *found.kl.shape)
-    torch.testing.assert_close(found.kl, found.sample_kl.mean(0))
     # With one variant the KL of a frame depends on its sample of pi alone, and both occur.
     mixed = (found.sampled.min(0).values == 0) & (found.sampled.max(0).values == 1)
     assert mixed.any()

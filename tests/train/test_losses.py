@@ -90,10 +90,9 @@ def output_of(seed: int = 0) -> GeneratorOutput:
     return GeneratorOutput(
         torch.randn(2, 5, 3),
         torch.randn(2, 5, 3),
-        torch.rand(2, 5),
         torch.randn(2, 5),
         torch.zeros(1, 2, 5),
-        torch.zeros(1, 2, 5),
+        torch.rand(1, 2, 5),
     )
 
 
@@ -130,7 +129,8 @@ def test_padding_never_counts(content):
         log_probs = torch.randn(2, 5, 4)
         unit = torch.ones(2, 5, dtype=torch.int64).masked_fill(padding, IGNORE)
         wrong, boundary = torch.zeros(2, 5), torch.zeros(2, 5)
-        shown = [output.mean, output.log_variance, output.kl, output.correctness_logit]
+        kl = output.kl
+        shown = [output.mean, output.log_variance, kl, output.correctness_logit]
         inputs = [*shown, alpha, beta, log_probs]
         if fill is not None:
             for values in (*inputs, features):
@@ -140,6 +140,7 @@ def test_padding_never_counts(content):
                 values[padding] = 1.0
         for values in inputs:
             values.requires_grad_()
+        output.sample_kl = kl.unsqueeze(0)
         torch.manual_seed(2)
         found = [
             generator_loss(output, features, wrong, MASK, 1.0, 1.0)[0],
