@@ -112,6 +112,17 @@ def word_spans(units: Sequence[AlignmentItem], word_of: Sequence[int]) -> list[t
     return spans
 
 
+def word_items(
+    cut: MonoCut, units: Sequence[AlignmentItem], word_of: Sequence[int], scores: Sequence[float]
+) -> list[AlignmentItem]:
+    """Items of the words of a cut, with their scores; ``units`` and ``word_of`` as above."""
+    words = _supervision(cut).custom["words"]
+    return [
+        AlignmentItem(word, *span, score)
+        for word, span, score in zip(words, word_spans(units, word_of), scores)
+    ]
+
+
 def with_units(cut: MonoCut, units: Sequence[str], words: Sequence[int] | None = None) -> MonoCut:
     """A copy of a cut with other canonical units, without tiers and the fields of the old units.
 

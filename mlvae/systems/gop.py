@@ -48,7 +48,7 @@ from mlvae.systems.acoustic import load_acoustic
 from mlvae.systems.align import load_aligner
 from mlvae.systems.base import Setup
 from mlvae.systems.ml_vae import load_ml_vae
-from mlvae.tiers import tier, units_of_words, with_tiers, word_spans
+from mlvae.tiers import WORD_TIER, tier, units_of_words, with_tiers, word_items
 from mlvae.train.goodness import BATCH_FRAMES, UnitModel
 from mlvae.train.loop import Gathered, Passes
 
@@ -120,14 +120,10 @@ def _with_answer(
         for name, symbols in (("mlvae", canonical_units(cut)), ("mlvae_perceived", perceived))
     }
     if word_of is not None:
-        words = cut.supervisions[0].custom["words"]
-        largest = [0.0] * len(words)
+        largest = [0.0] * (word_of[-1] + 1)
         for word, score in zip(word_of, scores):
             largest[word] = max(largest[word], score)
-        tiers["mlvae_word"] = [
-            AlignmentItem(symbol, *span, score)
-            for symbol, span, score in zip(words, word_spans(items, word_of), largest)
-        ]
+        tiers[WORD_TIER] = word_items(cut, items, word_of, largest)
     return with_tiers(cut, tiers)
 
 

@@ -50,7 +50,7 @@ from mlvae.train.goodness import UnitModel
 from mlvae.train.pronunciations import by_position, positions_of_slots
 from mlvae.train.rates import Rates, RatesConfig, UnitSequences, fit_rates, unit_sequences
 from mlvae.train.settings import Decoding
-from mlvae.train.stretches import Wanted
+from mlvae.train.stretches import Answer, Wanted
 from mlvae.train.targets import spans_of_tier
 
 #: What a judge is kept in.
@@ -247,12 +247,25 @@ class SearchedModel:
         wanted = Wanted(posteriors=True)
         for name, answer in search.answers(self.model, self.decoding, self.device, wanted):
             if answer.spans:
-                wrong = answer.posteriors.mispronounced + answer.posteriors.deleted
-                places = positions_of_slots(by_id[name], table)
-                if places is not None:
-                    wrong = by_position(wrong, places, len(canonical_units(by_id[name])))
-                found[name] = wrong.clamp(max=1.0)
+                found[name], _ = wrong_and_deleted(by_id[name], answer, table)
         return found
+
+
+def wrong_and_deleted(
+    cut: Cut, answer: Answer, table: UnitTable
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """P(mispronounced or deleted) and P(deleted) of each canonical unit, float64 (L,).
+
+    The latter is None where no unit can be left out.
+    """
+    units = answer.posteriors
+    wrong, deleted = units.mispronounced + units.deleted, units.deleted
+    positions = positions_of_slots(cut, table)
+    if positions is not None:
+        size = len(canonical_units(cut))
+        wrong, deleted = (by_position(p, positions, size) for p in (wrong, deleted))
+    # A sum over many paths may exceed 1 in the last digits.
+    return wrong.clamp(max=1.0), deleted.clamp(max=1.0) if answer.can_skip else None
 
 
 @dataclass(frozen=True)

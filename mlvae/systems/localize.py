@@ -39,26 +39,26 @@ from lhotse.supervision import AlignmentItem
 
 from mlvae.data.dataset import UnitDataset
 from mlvae.data.units import UnitTable, canonical_units
-from mlvae.fsa import MAX_CELLS, UnitSpan
+from mlvae.fsa import UnitSpan
 from mlvae.nn import MlVae
 from mlvae.systems.align import Aligner
-from mlvae.systems.judge import Judge, SearchedModel, Verdict, measure
+from mlvae.systems.judge import Judge, SearchedModel, Verdict, measure, wrong_and_deleted
 from mlvae.tiers import (
     DELETED,
     UNIT_TIERS,
     UNKNOWN,
     VARIANT,
+    WORD_TIER,
     has_tier,
     tier,
     units_of_words,
     with_tiers,
     with_units,
-    word_spans,
+    word_items,
 )
 from mlvae.train.estep import EStep, search_compiler
 from mlvae.train.loop import Gathered, Passes
 from mlvae.train.pronunciations import (
-    by_position,
     canonical_spans,
     positions_of_slots,
     variant_differs,
@@ -88,7 +88,6 @@ class TrainedMlVae(SearchedModel):
         cuts: CutSet,
         passes: Passes | None = None,
         max_frames: int = BATCH_FRAMES,
-        max_cells: int = MAX_CELLS,
     ) -> tuple[CutSet, list[str]]:
         """Add the tiers that the head of this module lists.
 
@@ -101,8 +100,6 @@ class TrainedMlVae(SearchedModel):
                 together are adapted to and judged together.
             passes: what an earlier run has done; None: nothing.
             max_frames: largest batch, in frames with padding.
-            max_cells: largest search, in cells (arcs x frames); a cut that is larger is searched in
-                stretches, see :mod:`mlvae.train.stretches`.
 
         Returns:
             The cuts with the tiers, in their order, and the ids of those too short for their units
@@ -116,7 +113,7 @@ class TrainedMlVae(SearchedModel):
         by_id = {cut.id: cut for cut in cuts}
         compiler = search_compiler(self.model, self.topology, self.decoding)
         dataset = self.adapted_to(cuts).dataset
-        search = EStep(compiler, cuts, dataset, max_frames, max_cells=max_cells)
+        search = EStep(compiler, cuts, dataset, max_frames)
         answers = (self._searched if self.judge is None else self._judged)(search, passes, by_id)
         found = [
             with_tiers(
@@ -148,7 +145,9 @@ class TrainedMlVae(SearchedModel):
         for cut_id, answer in search.answers(self.model, self.decoding, self.device, wanted, left):
             if answer.spans:
                 cut, table = cuts[cut_id], self.dataset.table
-                gathered.value[cut_id] = _answer(cut, answer, *_wrong(cut, answer, table), table)
+                gathered.value[cut_id] = _answer(
+                    cut, answer, *wrong_and_deleted(cut, answer, table), table
+                )
         return gathered.value
 
     def _judged(
@@ -163,7 +162,7 @@ class TrainedMlVae(SearchedModel):
         for cut_id, answer in search.answers(*networks, wanted, left, keep=True):
             if answer.posteriors is None or not bool((answer.posteriors.used > 0).any()):
                 continue  # it has no path
-            wrong, deleted = _wrong(cuts[cut_id], answer, table)
+            wrong, deleted = wrong_and_deleted(cuts[cut_id], answer, table)
             if isinstance(self.model, MlVae):  # the estimator says nothing else
                 judge.estimator.known[cut_id] = answer.log_posteriors
             found = measure([cuts[cut_id]], {cut_id: wrong}, judge.models)
@@ -184,21 +183,6 @@ class TrainedMlVae(SearchedModel):
                 found = _answer(cuts[cut_id], answer, wrong, deleted, table)
                 gathered.value[cut_id] = _with_verdict(found, verdicts[cut_id])
         return gathered.value
-
-
-def _wrong(cut: Cut, answer: Answer, table: UnitTable) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """P(mispronounced or deleted) and P(deleted) of each canonical unit, float64 (L,).
-
-    The latter is None where no unit can be left out.
-    """
-    units = answer.posteriors
-    wrong, deleted = units.mispronounced + units.deleted, units.deleted
-    positions = positions_of_slots(cut, table)
-    if positions is not None:
-        size = len(canonical_units(cut))
-        wrong, deleted = (by_position(p, positions, size) for p in (wrong, deleted))
-    # A sum over many paths may exceed 1 in the last digits.
-    return wrong.clamp(max=1.0), deleted.clamp(max=1.0) if answer.can_skip else None
 
 
 def _answer(
@@ -298,12 +282,7 @@ def _with_units(
 
 def _with_words(cut: Cut, word_of: Sequence[int], wrong: Sequence[float]) -> Cut:
     """Add the tier of words; ``wrong`` is by word."""
-    spans = word_spans(tier(cut, "mlvae"), word_of)
-    words = cut.supervisions[0].custom["words"]
-    items = [
-        AlignmentItem(symbol, *span, score) for symbol, span, score in zip(words, spans, wrong)
-    ]
-    return with_tiers(cut, {"mlvae_word": items})
+    return with_tiers(cut, {WORD_TIER: word_items(cut, tier(cut, "mlvae"), word_of, wrong)})
 
 
 def perceived_symbol(span: UnitSpan, table: UnitTable) -> str:

@@ -14,7 +14,7 @@ from mlvae.device import give_back_memory, num_parameters, seed_everything
 from mlvae.made import file_digest, remove_made
 from mlvae.nn import MlVae, MlVaeConfig
 from mlvae.stage import log
-from mlvae.systems.align import drawn, load_aligner, new_aligner
+from mlvae.systems.align import Aligner, drawn, load_aligner, new_aligner
 from mlvae.systems.base import Setup
 from mlvae.systems.judge import (
     JUDGE,
@@ -137,11 +137,13 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
     )
     if settings.boundaries == "aligner":
         checkpoint = folder / "boundaries-checkpoint.safetensors"
-        found = train_boundary_aligner(system, setup, train_cuts, keeper.state.passes, checkpoint)
-        found["aligner"].save(folder / "boundaries.safetensors")
+        aligner, its_training = train_boundary_aligner(
+            system, setup, train_cuts, keeper.state.passes, checkpoint
+        )
+        aligner.save(folder / "boundaries.safetensors")
         remove_made(checkpoint)
-        training["num_params"] += found["num_params"]
-        training["training_seconds"] += found["training_seconds"]
+        for name in ("num_params", "training_seconds"):
+            training[name] += its_training[name]
     if settings.judged:
         aligner = load_aligner(setup, train_cuts)
         if as_it_was and (setup.init / JUDGE).is_file():
@@ -160,7 +162,7 @@ def train_boundary_aligner(
     cuts: CutSet,
     passes: Passes | None = None,
     checkpoint: Path | None = None,
-) -> dict:
+) -> tuple[Aligner, dict]:
     """Train an aligner on what the system perceived in the training cuts.
 
     Args:
@@ -171,7 +173,7 @@ def train_boundary_aligner(
         checkpoint: of the aligner's training, see there.
 
     Returns:
-        The ``aligner``, its ``num_params`` and ``training_seconds``.
+        The aligner, and what :meth:`Aligner.train` returns.
 
     Raises:
         ValueError: in no cut was anything perceived that is long enough.
@@ -207,12 +209,7 @@ def train_boundary_aligner(
     init = None if setup.init is None else setup.init / "boundaries.safetensors"
     if init is not None and not init.is_file():
         init = None
-    training = aligner.train(long_enough, dataset.plain(), setup.seed, checkpoint, init)
-    return {
-        "aligner": aligner,
-        "num_params": training["num_params"],
-        "training_seconds": training["training_seconds"],
-    }
+    return aligner, aligner.train(long_enough, dataset.plain(), setup.seed, checkpoint, init)
 
 
 def load_ml_vae(setup: Setup, cuts: CutSet) -> TrainedMlVae:
