@@ -45,24 +45,16 @@ MAX_FRAMES = 8000  # of a batch, with padding
 
 @dataclass(frozen=True)
 class Correctness:
-    """Of one system, over the units of a test set that have frames.
+    """Of one system, over the units of a test set that have frames."""
 
-    Attributes:
-        rate_right: mean q(pi_t = 1) in the frames of units that were said right.
-        rate_wrong: the same in those of wrong ones.
-        area_rate: chance that a wrong unit has the higher mean q(pi_t = 1) of a wrong and a right
-            one (area under the ROC curve); 0.5 says nothing.
-        gain_right: mean gain of pi_t = 1, nats per frame, in units that were said right.
-        gain_wrong: the same in wrong ones.
-        area_gain: as ``area_rate``, of the mean gain.
-    """
-
-    rate_right: float
-    rate_wrong: float
+    rate_right: float  # mean q(pi_t = 1) in the frames of units that were said right
+    rate_wrong: float  # the same in those of wrong ones
+    # chance that a wrong unit has the higher mean q(pi_t = 1) of a wrong and a right one (area
+    # under the ROC curve); 0.5 says nothing
     area_rate: float
-    gain_right: float
-    gain_wrong: float
-    area_gain: float
+    gain_right: float  # mean gain of pi_t = 1, nats per frame, in units that were said right
+    gain_wrong: float  # the same in wrong ones
+    area_gain: float  # as ``area_rate``, of the mean gain
 
 
 def frames_of_units(

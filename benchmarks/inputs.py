@@ -21,23 +21,15 @@ MISPRONUNCIATION_RATE = 0.15
 
 @dataclass(frozen=True)
 class Inputs:
-    """Canonical units and the networks' answers; B utterances, T frames at most, N units.
+    """Canonical units and the networks' answers; B utterances, T frames at most, N units."""
 
-    Attributes:
-        units: canonical units of each utterance, 0 .. N - 1; not more than it has frames.
-        num_frames: int64 (B,) on CPU.
-        log_posteriors: float32 (B, T, N), log q(y_t).
-        log_prior: float32 (N,), log p(y).
-        log_boundary: float32 (B, T, 2), log q(b_t = 0) and log q(b_t = 1).
-        log_correctness: float32 (B, T, 2), log q(pi_t = 0) and log q(pi_t = 1).
-    """
-
+    # canonical units of each utterance, 0 .. N - 1; not more than it has frames.
     units: list[list[int]]
-    num_frames: torch.Tensor
-    log_posteriors: torch.Tensor
-    log_prior: torch.Tensor
-    log_boundary: torch.Tensor
-    log_correctness: torch.Tensor
+    num_frames: torch.Tensor  # int64 (B,) on CPU
+    log_posteriors: torch.Tensor  # float32 (B, T, N), log q(y_t)
+    log_prior: torch.Tensor  # float32 (N,), log p(y)
+    log_boundary: torch.Tensor  # float32 (B, T, 2), log q(b_t = 0) and log q(b_t = 1)
+    log_correctness: torch.Tensor  # float32 (B, T, 2), log q(pi_t = 0) and log q(pi_t = 1)
 
     def padded_units(self) -> torch.Tensor:
         """int64 (B, most units) on CPU, padded with 0."""

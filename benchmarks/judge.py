@@ -46,30 +46,19 @@ ALL = GRAPH + ESTIMATOR + ALIGNER
 
 @dataclass(frozen=True)
 class Variant:
-    """A judge that differs from the shipped one.
+    """A judge that differs from the shipped one."""
 
-    Attributes:
-        name: of the row.
-        columns: measures that it has.
-        median_part: see :class:`mlvae.train.evidence.Evidence`.
-        alone: whether each recording is judged by itself, whoever speaks.
-        even: whether replaced units are drawn evenly.
-        chain: whether errors cluster; otherwise every unit is for itself.
-        speaker_std: see :class:`mlvae.train.rates.RatesConfig`; None: the shipped one.
-        unit_std: the same.
-        expected: the same.
-        weights: of the measures, in the judge of a trusted model; None: of one that is not.
-    """
-
-    name: str
-    columns: Sequence[int] = tuple(ALL)
-    median_part: float = MEDIAN_PART
-    alone: bool = False
-    even: bool = False
-    chain: bool = True
+    name: str  # its name in the table
+    columns: Sequence[int] = tuple(ALL)  # measures that it has
+    median_part: float = MEDIAN_PART  # see :class:`mlvae.train.evidence.Evidence`
+    alone: bool = False  # whether each recording is judged by itself, whoever speaks
+    even: bool = False  # whether replaced units are drawn evenly
+    chain: bool = True  # whether errors cluster; otherwise every unit is for itself
+    # see :class:`mlvae.train.rates.RatesConfig`; None: the shipped one
     speaker_std: float | None = None
-    unit_std: float | None = None
-    expected: float | None = None
+    unit_std: float | None = None  # as speaker_std
+    expected: float | None = None  # as speaker_std
+    # of the measures, in the judge of a trusted model; None: of one that is not
     weights: Sequence[float] | None = None
 
 

@@ -77,13 +77,9 @@ CPU = torch.device("cpu")
 
 @dataclass
 class Speech:
-    """Single digits to join.
+    """Single digits to join."""
 
-    Attributes:
-        clips: samples by digit, float32, at 8 kHz.
-    """
-
-    clips: dict[str, list[np.ndarray]]
+    clips: dict[str, list[np.ndarray]]  # samples by digit, float32, at 8 kHz
 
     def utterance(self, num_frames: int | None, num_digits: int, rng: np.random.Generator):
         """Some digits, one after the other, in a background of noise.

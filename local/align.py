@@ -88,29 +88,17 @@ def outputs(folder: Path) -> list[Path]:
 
 
 class Inputs(NamedTuple):
-    """What the stage reads.
+    """What the stage reads."""
 
-    Attributes:
-        config: of the alignment.
-        table: ids of the canonical units.
-        manifests: of the parts of the corpus.
-        cuts: those of them that can be used.
-        dataset: gives features and units.
-        train: the cuts that the aligner is trained on.
-        init: weights that its training begins from; None: there are none.
-        aligner: of the sizes of the configuration, not trained.
-        identity: of its training.
-    """
-
-    config: AlignConfig
-    table: UnitTable
-    manifests: dict[str, Path]
-    cuts: dict[str, StoredCuts]
-    dataset: UnitDataset
-    train: list[Cut]
-    init: Path | None
-    aligner: Aligner
-    identity: str
+    config: AlignConfig  # of the alignment
+    table: UnitTable  # ids of the canonical units
+    manifests: dict[str, Path]  # of the parts of the corpus
+    cuts: dict[str, StoredCuts]  # those of them that can be used
+    dataset: UnitDataset  # gives features and units
+    train: list[Cut]  # the cuts that the aligner is trained on
+    init: Path | None  # weights that its training begins from; None: there are none
+    aligner: Aligner  # of the sizes of the configuration, not trained
+    identity: str  # of its training
 
     @classmethod
     def read(cls, options: ModelOptions, reports: Mapping[str, StageReport]) -> Inputs:

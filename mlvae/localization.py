@@ -55,27 +55,16 @@ _Chunk = tuple[int, list[dict[str, Any]]]
 
 @dataclass(frozen=True)
 class Options:
-    """How recordings are localised.
+    """How recordings are localised."""
 
-    Attributes:
-        formats: of :data:`mlvae.report.exports.FORMATS`.
-        num_jobs: processes.
-        channel: of recordings of several, the first being 0.
-        allow_commands: whether shell commands that a manifest names for audio are run.
-        lexicon: pronunciations besides those of the model; None: none.
-        device: ``auto``, ``cpu`` or ``cuda``.
-        g2p: whether words that are in no lexicon are read by rules.
-        shard: the part of the recordings to localise; None: all, or shards that are there are
-            joined.
-    """
-
-    formats: tuple[str, ...]
-    num_jobs: int = 1
-    channel: int = 0
-    allow_commands: bool = False
-    lexicon: Path | None = None
-    device: str = "cpu"
-    g2p: bool = False
+    formats: tuple[str, ...]  # of :data:`mlvae.report.exports.FORMATS`
+    num_jobs: int = 1  # processes
+    channel: int = 0  # of recordings of several, the first being 0
+    allow_commands: bool = False  # whether shell commands that a manifest names for audio are run
+    lexicon: Path | None = None  # pronunciations besides those of the model; None: none
+    device: str = "cpu"  # ``auto``, ``cpu`` or ``cuda``
+    g2p: bool = False  # whether words that are in no lexicon are read by rules
+    # the part of the recordings to localise; None: all, or shards that are there are joined
     shard: Shard | None = None
 
 

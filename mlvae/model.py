@@ -252,40 +252,24 @@ class Texts:
 
 @dataclass(frozen=True)
 class Localized:
-    """What :meth:`Model.localize` returns.
+    """What :meth:`Model.localize` returns."""
 
-    Attributes:
-        answers: of the cuts that could be used, in their order.
-        skipped: by id of each other cut the reason.
-    """
-
-    answers: list[Answer]
-    skipped: dict[str, str]
+    answers: list[Answer]  # of the cuts that could be used, in their order
+    skipped: dict[str, str]  # by id of each other cut the reason
 
 
 @dataclass(frozen=True)
 class Model:
-    """A trained model that is ready to answer; :func:`load` makes one.
+    """A trained model that is ready to answer; :func:`load` makes one."""
 
-    Attributes:
-        folder: where it was read.
-        about: the content of ``model.json``.
-        config: of the system.
-        table: symbols and ids of its units.
-        extractor: of its features.
-        aligner: forced alignment.
-        system: what localises.
-        texts: how texts become units.
-    """
-
-    folder: Path
-    about: dict[str, Any]
-    config: RecipeConfig
-    table: UnitTable
-    extractor: Fbank
-    aligner: Aligner
-    system: TrainedSystem
-    texts: Texts
+    folder: Path  # where it was read
+    about: dict[str, Any]  # the content of ``model.json``
+    config: RecipeConfig  # of the system
+    table: UnitTable  # symbols and ids of its units
+    extractor: Fbank  # of its features
+    aligner: Aligner  # forced alignment
+    system: TrainedSystem  # what localises
+    texts: Texts  # how texts become units
 
     @property
     def sampling_rate(self) -> int:

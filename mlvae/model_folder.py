@@ -470,15 +470,10 @@ def extractor_of(folder: Path, about: dict[str, Any]) -> Fbank:
 
 @dataclass(frozen=True)
 class Beginning:
-    """A model folder that training begins from (``--init``).
+    """A model folder that training begins from (``--init``)."""
 
-    Attributes:
-        folder: where it is.
-        about: the content of its ``model.json``.
-    """
-
-    folder: Path
-    about: dict[str, Any]
+    folder: Path  # where it is
+    about: dict[str, Any]  # the content of its ``model.json``
 
     @classmethod
     def of(cls, folder: Path) -> Beginning:

@@ -55,17 +55,11 @@ def portions(
 
 @dataclass(frozen=True)
 class Answered:
-    """Answers that lie in parts on the disk.
+    """Answers that lie in parts on the disk."""
 
-    Attributes:
-        path: of the manifest that they are for.
-        num_parts: how many portions there are.
-        without: ids of the cuts without an answer.
-    """
-
-    path: Path
-    num_parts: int
-    without: list[str]
+    path: Path  # of the manifest that they are for
+    num_parts: int  # how many portions there are
+    without: list[str]  # ids of the cuts without an answer
 
     def write(self) -> None:
         """Write the manifest of all cuts that have an answer.

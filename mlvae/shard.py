@@ -35,15 +35,10 @@ MOST = 100_000
 
 @dataclass(frozen=True, order=True)
 class Shard:
-    """One of several parts of the work of a stage.
+    """One of several parts of the work of a stage."""
 
-    Attributes:
-        count: how many parts there are.
-        number: which of them this is, from 1.
-    """
-
-    count: int
-    number: int
+    count: int  # how many parts there are
+    number: int  # which of them this is, from 1
 
     @classmethod
     def of(cls, text: str) -> Shard:

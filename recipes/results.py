@@ -67,24 +67,18 @@ LOCAL_OPTIONS = {
 
 @dataclass(frozen=True)
 class Part:
-    """A section of the page.
+    """A section of the page."""
 
-    Attributes:
-        name: For ``--parts`` and for the file of its record.
-        title: Heading; ``{corpus}`` stands for title and size of the corpus.
-        commands: As a person types them in the project's folder, with the folders ``data`` and
-            ``exp`` and the corpus in the recipe's ``corpus_path``. That of the table is the last.
-        text: What is to be said about it.
-        folder: Experiment folder of run.sh, below ``exp``, whose tables are shown; empty where the
-            output of the last command is.
-        more: Makes the end of the section, of the runs of all parts that are done.
-    """
-
-    name: str
-    title: str
+    name: str  # for ``--parts`` and for the file of its record
+    title: str  # heading; ``{corpus}`` stands for title and size of the corpus
+    # As a person types them in the project's folder, with the folders ``data`` and ``exp`` and the
+    # corpus in the recipe's ``corpus_path``. That of the table is the last.
     commands: Sequence[str]
-    text: str = ""
+    text: str = ""  # what is to be said about it
+    # experiment folder of run.sh, below ``exp``, whose tables are shown; empty where the output of
+    # the last command is
     folder: str = ""
+    # makes the end of the section, of the runs of all parts that are done
     more: Callable[[dict[str, Run]], str] | None = None
 
 
