@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from lhotse import CutSet
 from lhotse.cut import Cut
-from options import ModelOptions, parse_model_options
+from options import ModelOptions, in_folder, parse_model_options
 
 from mlvae.config import load_config
 from mlvae.data.dataset import StoredCuts, UnitDataset, read_cuts
@@ -23,8 +23,8 @@ from mlvae.made import file_digest, remove_made
 from mlvae.model_folder import Beginning
 from mlvae.portions import Answered, answer_in_portions, portioned, remove_parts
 from mlvae.program import start_program
-from mlvae.shard import RUN, Shard, check_done, found_shards, join_manifests, remove_shards
-from mlvae.stage import StageReport, in_one_line, log, stage_folder
+from mlvae.shard import RUN, Shard, check_done, join_manifests
+from mlvae.stage import StageReport, log, stage_folder
 from mlvae.systems.align import AlignConfig, Aligner, drawn
 from mlvae.train.distributed import in_shards
 from mlvae.train.loop import (
@@ -47,36 +47,15 @@ ALIGN_CHECKPOINT = "{}-checkpoint.safetensors"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the stage; returns its exit status."""
     options = parse_model_options("align.py", __doc__, argv, with_systems=False)
+    folder = options.exp_dir / "fa"
 
     def work(shard: Shard | None) -> int:
-        return in_one_line("align.py", lambda: in_folder(replace(options, shard=shard)))
+        if shard is not None and shard.number == 1:
+            train(options)
+        own = replace(options, shard=shard)
+        return in_folder("3 align", own, folder, align, outputs(folder))
 
-    def first() -> int:
-        return in_one_line("align.py", lambda: train(options))
-
-    return in_one_line("align.py", lambda: in_shards(work, options.shard, options.device, first))
-
-
-def in_folder(options: ModelOptions) -> int:
-    """The stage, or a shard of it, while nobody else writes to its folders.
-
-    Raises:
-        ValueError, OSError: they cannot be used, or not be written to.
-    """
-    folder = options.exp_dir / "fa"
-    if options.shard is None:
-        with stage_folder("3 align", options.exp_dir, outputs(folder), [options.data_dir]):
-            shards = found_shards(folder)
-            status = align(options, shards)
-            if shards and not status:
-                remove_shards(shards.values())
-            return status
-    if options.shard.number == 1:
-        train(options)
-    home = options.shard.folder(folder)
-    reads = [options.data_dir, options.exp_dir]
-    with stage_folder(f"3 align --shard {options.shard}", home, reads=reads):
-        return align(options, {})
+    return in_shards("align.py", work, options.shard, options.device, lambda: train(options))
 
 
 def outputs(folder: Path) -> list[Path]:
@@ -167,7 +146,7 @@ def train(options: ModelOptions) -> int:
     """Train the aligner, which shards need, unless it is trained; returns 0.
 
     Raises:
-        ValueError, OSError: as :func:`in_folder`.
+        ValueError, OSError: the folders cannot be used, or not be written to.
     """
     folder = options.exp_dir / "fa"
     inputs = Inputs.read(options, unseen(options))

@@ -14,7 +14,7 @@ from jsonargparse import ArgumentParser, Namespace
 from mlvae.data.features import compute_fbank, written_files
 from mlvae.program import start_program
 from mlvae.shard import SHARD_HELP, Shard, found_shards, remove_shards
-from mlvae.stage import StageReport, in_one_line, log, stage_folder
+from mlvae.stage import StageReport, log, stage_folder
 from mlvae.train.distributed import in_shards
 
 
@@ -36,11 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--shard", type=Optional[Shard], help=SHARD_HELP)
     args = parser.parse_args(argv)
-
-    def work(shard: Shard | None) -> int:
-        return in_one_line("fbank.py", lambda: fbank(args, shard))
-
-    return in_one_line("fbank.py", lambda: in_shards(work, args.shard))
+    return in_shards("fbank.py", lambda shard: fbank(args, shard), args.shard)
 
 
 def fbank(args: Namespace, shard: Shard | None) -> int:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lhotse import CutSet
-from options import ModelOptions, parse_model_options
+from options import ModelOptions, in_folder, parse_model_options
 
 from mlvae.config import load_config
 from mlvae.data.dataset import StoredCuts, UnitDataset, read_cuts
@@ -21,16 +21,8 @@ from mlvae.plausibility import FlaggedUnits, count_flagged, training_warnings
 from mlvae.portions import answer_in_portions, portioned, remove_parts, speaker_of
 from mlvae.program import start_program
 from mlvae.report.textgrid import textgrid_paths, write_textgrids
-from mlvae.shard import (
-    RUN,
-    Shard,
-    check_done,
-    dealt,
-    found_shards,
-    join_manifests,
-    remove_shards,
-)
-from mlvae.stage import StageReport, in_one_line, log, stage_folder
+from mlvae.shard import RUN, Shard, check_done, dealt, join_manifests
+from mlvae.stage import StageReport, log
 from mlvae.systems import Localizer, Setup, load_localizers, models_digest
 from mlvae.train.distributed import in_shards
 from mlvae.train.loop import keep_passes
@@ -45,28 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parse_model_options("localize.py", __doc__, argv)
 
     def work(shard: Shard | None) -> int:
-        return in_one_line("localize.py", lambda: in_folder(replace(options, shard=shard)))
+        return in_folder("5 localize", replace(options, shard=shard), options.exp_dir, localize)
 
-    return in_one_line("localize.py", lambda: in_shards(work, options.shard, options.device))
-
-
-def in_folder(options: ModelOptions) -> int:
-    """The stage, while nobody else writes to its folders.
-
-    Raises:
-        ValueError, OSError: they cannot be used, or not be written to.
-    """
-    if options.shard is None:
-        with stage_folder("5 localize", options.exp_dir, reads=[options.data_dir]):
-            shards = found_shards(options.exp_dir)
-            status = localize(options, shards)
-            if shards and not status:
-                remove_shards(shards.values())
-            return status
-    home = options.shard.folder(options.exp_dir)
-    reads = [options.data_dir, options.exp_dir]
-    with stage_folder(f"5 localize --shard {options.shard}", home, reads=reads):
-        return localize(options, {})
+    return in_shards("localize.py", work, options.shard, options.device)
 
 
 def localize(options: ModelOptions, shards: Mapping[Shard, Path]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
@@ -12,7 +12,8 @@ from jsonargparse.typing import NonNegativeInt, PositiveInt
 
 from mlvae.data.dataset import CACHE_MB
 from mlvae.device import Seed
-from mlvae.shard import SHARD_HELP, Shard
+from mlvae.shard import SHARD_HELP, Shard, found_shards, remove_shards
+from mlvae.stage import stage_folder
 
 
 @dataclass
@@ -30,6 +31,38 @@ class ModelOptions:
     w2v_checkpoint: str = ""
     num_processes: int | None = None
     shard: Shard | None = None
+
+
+def in_folder(
+    stage: str,
+    options: ModelOptions,
+    folder: Path,
+    work: Callable[[ModelOptions, Mapping[Shard, Path]], int],
+    outputs: Iterable[Path] = (),
+) -> int:
+    """Do a stage, or a shard of it, while nobody else writes to its folders.
+
+    Args:
+        stage: its number and name.
+        options: of the stage; a shard has a folder of its own and only reads the others.
+        folder: that of the shards is in it.
+        work: does it, given the options and the shards to join, with their folders, which are
+            removed afterwards; returns the exit status.
+        outputs: files that the stage without shards writes to the experiment folder.
+
+    Raises:
+        ValueError, OSError: the folders cannot be used, or not be written to.
+    """
+    if options.shard is not None:
+        home, reads = options.shard.folder(folder), [options.data_dir, options.exp_dir]
+        with stage_folder(f"{stage} --shard {options.shard}", home, reads=reads):
+            return work(options, {})
+    with stage_folder(stage, options.exp_dir, outputs, [options.data_dir]):
+        shards = found_shards(folder)
+        status = work(options, shards)
+        if shards and not status:
+            remove_shards(shards.values())
+        return status
 
 
 def parse_model_options(

@@ -33,7 +33,7 @@ from torch.nn.parallel import DistributedDataParallel
 from mlvae.device import select_device
 from mlvae.errors import one_line
 from mlvae.shard import Shard
-from mlvae.stage import log
+from mlvae.stage import in_one_line, log
 
 T = TypeVar("T")
 
@@ -212,6 +212,7 @@ def average(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def in_shards(
+    program: str,
     work: Callable[[Shard | None], int],
     shard: Shard | None = None,
     device: str = "cpu",
@@ -220,6 +221,7 @@ def in_shards(
     """Do the work of a stage in a shard for each process that ``torchrun`` started, and join them.
 
     Args:
+        program: says errors in one line, under this name; see :func:`mlvae.stage.in_one_line`.
         work: does a shard of the stage, or joins all of them where it is given None, or does all
             where there are none; returns the exit status.
         shard: the one that was asked for, which is all that is done then.
@@ -229,20 +231,24 @@ def in_shards(
 
     Returns:
         The exit status of joining, in every process; or of what was done alone.
-
-    Raises:
-        ValueError: as :func:`process_group`.
     """
-    if shard is not None:
-        return work(shard)
-    with process_group(device):
-        if world_size() == 1:
-            return work(None)
-        if first is not None and (status := gather(first() if is_main() else 0)[0]):
-            return status
-        work(Shard(world_size(), rank() + 1))  # whatever comes of it: joining says what is missing
-        barrier()
-        return gather(work(None) if is_main() else 0)[0]
+
+    def done(shard: Shard | None) -> int:
+        return in_one_line(program, lambda: work(shard))
+
+    def together() -> int:
+        with process_group(device):
+            if world_size() == 1:
+                return done(None)
+            if first is not None:
+                status = gather(in_one_line(program, first) if is_main() else 0)[0]
+                if status:
+                    return status
+            done(Shard(world_size(), rank() + 1))  # joining says what is missing, if it fails
+            barrier()
+            return gather(done(None) if is_main() else 0)[0]
+
+    return done(shard) if shard is not None else in_one_line(program, together)
 
 
 def shard(items: Sequence[T]) -> list[T]:
