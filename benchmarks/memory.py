@@ -34,7 +34,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
@@ -69,21 +68,6 @@ ENVIRONMENT = {
 }
 
 
-@dataclass(frozen=True)
-class Cost:
-    """What a stage took.
-
-    Attributes:
-        hours: of training cuts, and of test cuts.
-        seconds: of computing.
-        megabytes: largest resident size.
-    """
-
-    hours: float
-    seconds: float
-    megabytes: float
-
-
 def repeated(cuts: Sequence[MonoCut], hours: float) -> Iterator[MonoCut]:
     """Cuts again and again, each time under other ids, until they are so many hours."""
     left, number = 3600 * hours, 0
@@ -108,8 +92,8 @@ def make_corpus(data_dir: Path, hours: float, out: Path) -> None:
         write_manifest(out / "fbank" / f"cuts_{split}.jsonl.gz", some)
 
 
-def cost_of(command: Sequence[str], log_file: Path, hours: float) -> Cost:
-    """Run a program to its end.
+def cost_of(command: Sequence[str], log_file: Path) -> tuple[float, float]:
+    """Run a program to its end; its seconds of computing, and MB of its largest resident size.
 
     Raises:
         ValueError: it failed; ends with its last line.
@@ -122,23 +106,18 @@ def cost_of(command: Sequence[str], log_file: Path, hours: float) -> Cost:
     if status:
         last = log_file.read_text(encoding="utf-8").strip().rsplit("\n", 1)[-1]
         raise ValueError(f"{' '.join(command)} failed: {last}")
-    return Cost(hours, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024 / 1e6)
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024 / 1e6
 
 
-def table(costs: dict[int, list[Cost]]) -> str:
-    """A row an amount."""
-    amounts = [cost.hours for cost in next(iter(costs.values()))]
+def table(costs: dict[int, list[tuple[float, float]]], amounts: Sequence[float]) -> str:
+    """A row an amount, which is in hours, with what each stage cost."""
     rows = [
-        [f"{hours:g}", *(f"{value:,.0f}" for own in costs.values() for value in _both(own[place]))]
-        for place, hours in enumerate(amounts)
+        [f"{hours:g}", *(f"{value:,.0f}" for cost in of_stages for value in cost)]
+        for hours, of_stages in zip(amounts, zip(*costs.values()))
     ]
     names = [f"{number} {STAGES[number]}" for number in costs]
     headers = ["hours", *(f"{name}, {unit}" for name in names for unit in ("s", "MB"))]
     return tabulate(rows, headers, tablefmt="github", disable_numparse=True, stralign="right")
-
-
-def _both(cost: Cost) -> tuple[float, float]:
-    return cost.seconds, cost.megabytes
 
 
 def resident() -> float:
@@ -208,7 +187,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(tabulate(rows, ["up to", "MB"], tablefmt="github", disable_numparse=True))
             print(machine_line())
             return 0
-        costs: dict[int, list[Cost]] = {number: [] for number in STAGES}
+        costs: dict[int, list[tuple[float, float]]] = {number: [] for number in STAGES}
         config = load_config(args.config, [SYSTEM])
         config.align.rounds = config.align.epochs_per_round = 1
         config.system(SYSTEM).settings.train.iterations = args.iterations
@@ -229,11 +208,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                     }
                     words = [f"--{key}={value}" for key, value in options.items()]
                     command = [sys.executable, str(ROOT / "local" / f"{name}.py"), *words]
-                    cost = cost_of(command, work / f"{name}.log", hours)
-                    costs[number].append(cost)
-                    seconds, megabytes = _both(cost)
+                    seconds, megabytes = cost_of(command, work / f"{name}.log")
+                    costs[number].append((seconds, megabytes))
                     log(f"{hours:g} h, stage {number}: {seconds:.0f} s, {megabytes:.0f} MB")
-        print(table(costs))
+        print(table(costs, args.hours))
         print(machine_line())
         return 0
 
