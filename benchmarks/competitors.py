@@ -26,9 +26,9 @@ from jsonargparse import ArgumentParser
 from jsonargparse.typing import NonNegativeInt, PositiveInt
 from tabulate import tabulate
 
+from mlvae.data.manifests import write_json
 from mlvae.fsa import MlFsaCompiler, best_path
 from mlvae.program import start_program
-from mlvae.stage import atomic_path
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     table = [[row[name] for name in names] for row in rows]
     print(tabulate(table, headers=[name.replace("_", " ") for name in names], floatfmt=".1f"))
     if args.json:
-        with atomic_path(Path(args.json)) as temporary:
-            temporary.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+        write_json(Path(args.json), rows)
     return 0
 
 

@@ -13,7 +13,6 @@ units are wrong, and their frames, are those of the reference, which only this a
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -31,12 +30,12 @@ from tabulate import tabulate
 
 from mlvae.config import load_config
 from mlvae.data.dataset import UnitDataset, load_cuts, make_sampler
+from mlvae.data.manifests import write_json
 from mlvae.data.units import UnitTable
 from mlvae.device import seed_everything
 from mlvae.nn import MlVae
 from mlvae.program import start_program
 from mlvae.score.reference import Reference, read_reference
-from mlvae.stage import atomic_path
 from mlvae.systems import Setup
 from mlvae.systems.ml_vae import load_ml_vae
 
@@ -173,9 +172,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows = [[name, *asdict(metrics).values()] for name, metrics in found.items()]
     print(tabulate(rows, headers=headers, tablefmt="simple", floatfmt=".3f"))
     if options.json is not None:
-        with atomic_path(options.json) as temporary:
-            text = json.dumps({name: asdict(one) for name, one in found.items()}, indent=2)
-            temporary.write_text(text + "\n", encoding="utf-8")
+        write_json(options.json, {name: asdict(one) for name, one in found.items()})
     return 0
 
 

@@ -32,12 +32,10 @@ import functools
 import gc
 import json
 import os
-import platform
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from importlib import metadata
 from pathlib import Path
 from statistics import median
 from typing import Literal
@@ -50,12 +48,12 @@ from jsonargparse import ArgumentParser
 from jsonargparse.typing import ClosedUnitInterval, NonNegativeInt, PositiveInt
 from tabulate import tabulate
 
-import mlvae
 from benchmarks.baselines import batched_dp, compiled_dp, loop_dp
 from benchmarks.inputs import Inputs, UnitPath, disagreements, random_inputs
+from mlvae.data.manifests import write_json
+from mlvae.environment import cpu_model, versions
 from mlvae.fsa import Emissions, MlFsaCompiler, UnitSpan, best_path, search
 from mlvae.program import start_program
-from mlvae.stage import atomic_path
 
 K2, LOOP, BATCHED, COMPILED = "k2", "loop", "batched", "compiled"
 TITLES = {
@@ -192,32 +190,13 @@ def paths_of(spans: list[list[UnitSpan]]) -> list[UnitPath]:
 
 def machine() -> dict:
     """Where this runs: names, counts, and the load before."""
-    cpu = platform.processor()
-    if Path("/proc/cpuinfo").exists():
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
-        cpu = names[0] if names else cpu
     return {
-        "cpu": cpu,
+        "cpu": cpu_model(),
         "cores": os.cpu_count(),
         "load_average": os.getloadavg()[0],
         "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),
         "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
-
-
-def versions() -> dict[str, str | None]:
-    """Versions of what is compared; None where it is not installed."""
-    found: dict[str, str | None] = {
-        "python": platform.python_version(),
-        "mlvae": mlvae.__version__,
-    }
-    for name in ("torch", "k2", "numpy", "numba"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = None
-    return found
 
 
 def print_report(report: dict) -> None:
@@ -339,7 +318,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     report = {
         "settings": settings,
         "machine": hardware,
-        "versions": versions(),
+        "versions": versions(["numba"]),
         "same_paths": not wrong,
         "ties": num_ties,
         "ratio_to_k2": {name: median(runs[name]) / median(runs[K2]) for name in runs},
@@ -350,8 +329,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     }
     print_report(report)
     if options.json is not None:
-        with atomic_path(options.json) as temporary:
-            temporary.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        write_json(options.json, report)
     if wrong:
         print("the answers differ:\n  " + "\n  ".join(wrong[:10]), file=sys.stderr)
         return 1

@@ -33,9 +33,9 @@ from jsonargparse import ArgumentParser
 from jsonargparse.typing import PositiveInt
 from tabulate import tabulate
 
+from mlvae.data.manifests import write_json
 from mlvae.data.recordings import Utterance, find_recordings
 from mlvae.program import start_program
-from mlvae.stage import atomic_path
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Most memory of all recordings, as a multiple of that of a few.
@@ -177,8 +177,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             rows.append({"what": "pocketsphinx", "jobs": 1, "count": len(utterances), **found})
             rows[-1]["audio"] = audio
     if args.json:
-        with atomic_path(args.json) as temporary:
-            temporary.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+        write_json(args.json, rows)
     print(table_of(rows))
     return 0 if all(bounded(rows, num_jobs) for num_jobs in args.jobs) else 1
 

@@ -20,7 +20,6 @@ nothing about training.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -35,6 +34,7 @@ from scipy.stats import t as student_t
 from tabulate import tabulate
 
 from mlvae.config import System, load_config
+from mlvae.data.manifests import write_json
 from mlvae.program import start_program
 from mlvae.score.experiment import cuts_path, read_cuts, stage_of
 from mlvae.score.hypotheses import outcomes, tier_hypothesis
@@ -48,7 +48,6 @@ from mlvae.score.intervals import (
 from mlvae.score.metrics import MACRO_METRICS, Outcomes
 from mlvae.score.reference import Reference, read_reference
 from mlvae.score.tables import format_difference
-from mlvae.stage import atomic_path
 from mlvae.systems import KINDS
 
 METRICS = {
@@ -268,8 +267,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "over": options.cluster,
             "metrics": {metric: asdict(one) for metric, one in comparisons.items()},
         }
-        with atomic_path(options.json) as temporary:
-            temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        write_json(options.json, content)
     return 0
 
 

@@ -204,8 +204,8 @@ def content_of(item: Cut | SupervisionSegment) -> dict[str, Any]:
     return content
 
 
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write a dictionary as indented JSON, atomically."""
+def write_json(path: Path, content: dict[str, Any] | list[Any]) -> None:
+    """Write a dictionary or a list as indented JSON, atomically."""
     with atomic_path(Path(path)) as temporary:
         text = json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
         temporary.write_text(text, encoding="utf-8")
