@@ -90,9 +90,16 @@ def write_exports(
     """
     names = [name for one in formats for name in FILES[one]]
     with contextlib.ExitStack() as stack:
-        files = _Files({n: _opened(folder / n, stack) for n in names if not n.endswith(".ctm")})
-        for answer in answers() if files.files else ():
-            files.add(answer)
+        files = {n: _opened(folder / n, stack) for n in names if not n.endswith(".ctm")}
+        for name, (columns, _) in _TABLES.items():
+            if name in files:
+                _write_rows(files[name], [columns])
+        for answer in answers() if files else ():
+            for name, file in files.items():
+                if name in _LINES:
+                    file.write(json.dumps(_LINES[name](answer), ensure_ascii=False) + "\n")
+                else:
+                    _write_rows(file, _TABLES[name][1](answer))
     for name in (name for name in names if name.endswith(".ctm")):
         with atomic_path(folder / name) as temporary:
             segments = SupervisionSet(_segments(answers(), words=name.startswith("words")))
@@ -108,6 +115,10 @@ def _opened(path: Path, stack: contextlib.ExitStack) -> IO[str]:
     return stack.enter_context(text)
 
 
+def _write_rows(file: IO[str], rows: Iterable[Sequence[Any]]) -> None:
+    csv.writer(file, lineterminator="\n").writerows(rows)
+
+
 def _segments(answers: Iterable[Answer], words: bool) -> Iterator[SupervisionSegment]:
     """Supervisions with a tier ``ctm`` whose scores are P(as it should be), one by one."""
     for answer in answers:
@@ -117,33 +128,6 @@ def _segments(answers: Iterable[Answer], words: bool) -> Iterator[SupervisionSeg
         ]
         place = (answer.id, answer.id, 0.0, answer.duration)
         yield SupervisionSegment(*place, alignment={"ctm": items})
-
-
-class _Files:
-    """Files that answers are added to."""
-
-    def __init__(self, files: dict[str, IO[str]]) -> None:
-        self.files = files
-        self._rows("units.csv", [_UNIT_COLUMNS])
-        self._rows("words.csv", [_WORD_COLUMNS])
-        self._rows("utterances.csv", [_UTTERANCE_COLUMNS])
-
-    def add(self, answer: Answer) -> None:
-        """Write an answer to all of them."""
-        if "cuts.jsonl.gz" in self.files:
-            self._line("cuts.jsonl.gz", content_of(answer.cut))
-        if "utterances.jsonl" in self.files:
-            self._line("utterances.jsonl", as_json(answer))
-        self._rows("units.csv", _unit_rows(answer))
-        self._rows("words.csv", _word_rows(answer))
-        self._rows("utterances.csv", [_utterance_row(answer)])
-
-    def _line(self, name: str, content: dict[str, Any]) -> None:
-        self.files[name].write(json.dumps(content, ensure_ascii=False) + "\n")
-
-    def _rows(self, name: str, rows: Iterable[Sequence[Any]]) -> None:
-        if name in self.files:
-            csv.writer(self.files[name], lineterminator="\n").writerows(rows)
 
 
 def as_json(answer: Answer) -> dict[str, Any]:
@@ -193,10 +177,23 @@ def _word_rows(answer: Answer) -> Iterator[Sequence[Any]]:
         )
 
 
-def _utterance_row(answer: Answer) -> Sequence[Any]:
-    return (
+def _utterance_rows(answer: Answer) -> Iterator[Sequence[Any]]:
+    yield (
         *(answer.id, answer.speaker or "", source_of(answer.cut) or "", _round(answer.duration)),
         *(len(answer.words), len(answer.units), answer.num_flagged),
         *(_round(answer.fraction_flagged), _round(answer.mean_p)),
         *(answer.score_per_frame, answer.loop_gain),
     )
+
+
+#: By file what a line of JSON holds of an answer.
+_LINES: dict[str, Callable[[Answer], dict[str, Any]]] = {
+    "cuts.jsonl.gz": lambda answer: content_of(answer.cut),
+    "utterances.jsonl": as_json,
+}
+#: By file its columns, and the rows of an answer.
+_TABLES: dict[str, tuple[Sequence[str], Callable[[Answer], Iterator[Sequence[Any]]]]] = {
+    "units.csv": (_UNIT_COLUMNS, _unit_rows),
+    "words.csv": (_WORD_COLUMNS, _word_rows),
+    "utterances.csv": (_UTTERANCE_COLUMNS, _utterance_rows),
+}
