@@ -69,15 +69,10 @@ def train_bpe(sentences: Iterable[Sequence[str]], vocab_size: int) -> SentencePi
     Among ``vocab_size`` tokens are the three symbols that SentencePiece adds.
 
     Raises:
-        ValueError: if sentencepiece is not installed, or the text does not give so many tokens or
-            needs more for its letters.
+        ValueError: if the text does not give so many tokens or needs more for its letters.
     """
-    try:
-        import sentencepiece
-    except ImportError:
-        raise ValueError(
-            "units of type bpe need the package sentencepiece: pip install sentencepiece"
-        ) from None
+    import sentencepiece
+
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(

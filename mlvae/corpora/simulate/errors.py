@@ -21,6 +21,8 @@ from pathlib import Path
 from mlvae.corpora.simulate.phones import ERR_CONSONANTS, ERR_VOWELS, VOWELS, base, is_vowel
 
 REAL_UTTERANCES = 3599
+"""Annotated utterances of the real corpus."""
+
 REAL_COUNTS = {"s": 14098, "d": 3420, "a": 1092}
 """Annotated substitutions, deletions and insertions in the real corpus."""
 

