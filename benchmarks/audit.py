@@ -45,11 +45,10 @@ from mlvae.corpora.digits.fsdd import NUM_RECORDINGS, SAMPLING_RATE, prepare_fsd
 from mlvae.corpora.digits.mismatch import CorpusOptions, build_mismatch_corpus
 from mlvae.data.audio import is_recording
 from mlvae.data.dataset import load_cuts
-from mlvae.data.manifests import SPLITS, load_supervisions, write_json, write_manifest
+from mlvae.data.manifests import SPLITS, load_supervisions, read_json, write_json, write_manifest
 from mlvae.data.recordings import TEXT_SUFFIXES
 from mlvae.data.text import decode_text
 from mlvae.program import start_program
-from mlvae.score.experiment import read_corpus
 from mlvae.stage import StageReport, in_one_line, log
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -136,7 +135,7 @@ def everything_is_test(data: Path, other: dict[str, str]) -> None:
     train = parts["train"] + parts["test"]
     for split, cuts in {**parts, "train": train, "test": train + parts["valid"]}.items():
         write_manifest(folder / f"cuts_{split}.jsonl.gz", cuts)
-    about = {**read_corpus(data), "test": "all", "reference": False}
+    about = {**read_json(data / "corpus.json"), "test": "all", "reference": False}
     write_json(data / "corpus.json", about)
 
 

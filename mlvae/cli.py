@@ -11,9 +11,6 @@ import mlvae
 from mlvae.errors import one_line
 from mlvae.program import start_program
 
-#: the package that brings each optional module
-PACKAGES = {"pygraphviz": "pygraphviz", "espeakng_loader": "espeakng-loader", "numba": "numba"}
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command with ``arguments``, by default those of the process.
@@ -333,9 +330,6 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _missing(error: ImportError) -> str:
-    module = (error.name or "").split(".")[0]
-    if module in PACKAGES:
-        return f"{module} is not installed: pip install {PACKAGES[module]}"
     first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
     return f"{first_line} (`mlvae env` says what is wrong with the environment)"
 

@@ -22,7 +22,7 @@ from mlvae.data.audio import files_below
 from mlvae.data.text import decode_text, lines_of_table
 from mlvae.data.textgrid import TextGrid, read_textgrid, shift_to_recording, tidy_intervals
 from mlvae.errors import one_line
-from mlvae.made import Record, path_of_id
+from mlvae.made import path_of_id
 from mlvae.report.textgrid import POINTS
 from mlvae.score.calibration import calibration
 from mlvae.score.hypotheses import Hypothesis, known_probabilities, outcomes, perceived_accuracy
@@ -331,30 +331,24 @@ def compare(folder: Path, corrected: Path, out: Path | None = None) -> int:
     Raises:
         ValueError, OSError: something cannot be read or written, or is in the way.
     """
-    if out is None:
-        return _compare(folder, corrected, None, None)
-    with made_table(Path(out), COMMAND, COLUMNS) as record:
-        return _compare(folder, corrected, Path(out), record)
-
-
-def _compare(folder: Path, corrected: Path, out: Path | None, record: Record | None) -> int:
     corrected = Path(corrected)
-    corrections = TextGrids(corrected) if corrected.is_dir() else Table(corrected)
     judged: list[_Judged] = []
     differences: list[Sequence[object]] = []
 
     def skip(name: str, reason: str, place: str) -> None:
         log(f"{COMMAND}: no answer of {name} ({place}): {reason}")
 
-    for answer in read_answers(folder, skip):
-        verdicts = corrections.of(answer)
-        judged += [_Judged(answer.id, answer.units[i], verdict) for i, verdict in verdicts.items()]
-        differences += _differences(answer, verdicts)
-    corrections.finish()
-    for place, reason in corrections.skipped.items():
-        log(f"{COMMAND}: skipped {place}: {reason}")
-    if out is not None and corrections.num_done:
-        write_csv(out, COLUMNS, differences, record)
+    with contextlib.nullcontext() if out is None else made_table(out, COMMAND, COLUMNS) as record:
+        corrections = TextGrids(corrected) if corrected.is_dir() else Table(corrected)
+        for answer in read_answers(folder, skip):
+            verdicts = corrections.of(answer)
+            judged += [_Judged(answer.id, answer.units[i], one) for i, one in verdicts.items()]
+            differences += _differences(answer, verdicts)
+        corrections.finish()
+        for place, reason in corrections.skipped.items():
+            log(f"{COMMAND}: skipped {place}: {reason}")
+        if out is not None and corrections.num_done:
+            write_csv(out, COLUMNS, differences, record)
     if judged:
         print(f"\n{_report(judged, corrections)}\n\n{_shown(differences, out)}\n", flush=True)
     done, skipped = corrections.num_done, len(corrections.skipped)

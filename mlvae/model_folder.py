@@ -28,11 +28,11 @@ from mlvae.data.dataset import load_cuts
 from mlvae.data.features import fbank_extractor
 from mlvae.data.g2p import check_g2p, g2p_fields
 from mlvae.data.lexicon import PHONES, Lexicon, Pronunciation, read_lexicon, read_words
-from mlvae.data.manifests import write_json
+from mlvae.data.manifests import read_json, write_json
 from mlvae.data.text import normalized
 from mlvae.data.units import UnitTable, canonical_units
 from mlvae.environment import versions
-from mlvae.errors import one_line, with_type
+from mlvae.errors import with_type
 from mlvae.made import file_digest
 from mlvae.stage import log, made_tree
 from mlvae.systems import KINDS, MADE_BY_SYSTEMS
@@ -105,7 +105,7 @@ def pack(
     name, experiment = system_folder.name, system_folder.parent
     if not (system_folder / "training.json").is_file():
         raise ValueError(f"{system_folder} holds no system that is trained to its end: stage 4")
-    training = _json_of(system_folder / "training.json")
+    training = read_json(system_folder / "training.json")
     if "unavailable" in training:
         raise ValueError(f"{system_folder} was not trained: {training['unavailable']}")
     if config is None and not (system_folder / CONFIG).is_file():
@@ -120,7 +120,7 @@ def pack(
     cuts = {s: load_cuts(experiment / "fa" / f"cuts_{s}.jsonl.gz") for s in ("train", "valid")}
     data_dir = data_dir or _data_dir_of(cuts["train"])
     table = UnitTable.load(data_dir / "units" / TOKENS)
-    corpus = _json_of(data_dir / "corpus.json")
+    corpus = read_json(data_dir / "corpus.json")
     if g2p is not None:
         corpus["g2p"] = g2p_fields(g2p, g2p_table)
         check_g2p(corpus["g2p"], arpabet=False)  # before anything is written
@@ -268,7 +268,7 @@ def _figures(path: Path, label: str) -> dict[str, Any] | None:
     """The row of a system in the results of stage 6; None where it has not been scored."""
     if not path.is_file():
         return None
-    return _json_of(path).get("systems", {}).get(label)
+    return read_json(path).get("systems", {}).get(label)
 
 
 def _commit() -> str | None:
@@ -288,17 +288,6 @@ def _copy(source: Path, target: Path) -> None:
     if not source.is_file():
         raise ValueError(f"{source} is missing: run the stage that makes it")
     target.write_bytes(source.read_bytes())
-
-
-def _json_of(path: Path) -> dict[str, Any]:
-    """The object that a JSON file holds; ValueError names a file that holds none."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path} cannot be read: {one_line(error, most=400)}") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} holds no JSON object")
-    return content
 
 
 # ---- Reading
@@ -340,12 +329,13 @@ def read_about(folder: Path) -> dict[str, Any]:
 
     Raises:
         ValueError: it is not there, or not what :func:`pack` writes; names the file.
+        OSError: it cannot be read.
     """
     path = Path(folder) / ABOUT
     if not path.is_file():
         raise ValueError(f"{folder} is no model folder: it has no {ABOUT}; `mlvae pack` makes one")
     _check_size(path)
-    about = _json_of(path)
+    about = read_json(path)
     if about.get("format") != FORMAT:
         raise ValueError(
             f"{path}: format {about.get('format')!r:.60}, this is mlvae {mlvae.__version__}, which "
@@ -481,6 +471,7 @@ class Beginning:
 
         Raises:
             ValueError: it is no model folder, damaged, or has other features; names the file.
+            OSError: a file cannot be read.
         """
         about = read_about(folder)
         check_files(folder, about)

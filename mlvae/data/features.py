@@ -16,7 +16,6 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import lilcom
 import numpy as np
@@ -51,7 +50,7 @@ from mlvae.data.manifests import (
 )
 from mlvae.errors import with_type
 from mlvae.made import file_digest, remove_made
-from mlvae.shard import RUN, Shard, found_shards, not_done
+from mlvae.shard import RUN, Shard, check_done, found_shards
 from mlvae.stage import SKIPPED, StageReport, atomic_path, log, progress
 
 NUM_MEL_BINS = 40
@@ -171,7 +170,10 @@ def compute_fbank(
     }
     shards = {} if shard else found_shards(data_dir)
     if shards:
-        shards = _due_shards(data_dir, shards, run, itertools.chain(*cuts.values()))
+        count = next(iter(shards)).count
+        due = {Shard.of_id(cut.id, count) for cut in itertools.chain(*cuts.values())}
+        check_done(shards, due, {RUN: run}, data_dir)
+        shards = {one: shards[one] for one in sorted(due)}
     home = data_dir
     if shard is not None:
         home = shard.folder(data_dir)
@@ -313,23 +315,6 @@ def _stored(
 def _with_features_digest(cut: MonoCut) -> MonoCut:
     digest = features_digest(load_features(cut))
     return replace(cut, custom={**cut.custom, "features_digest": digest})
-
-
-def _due_shards(
-    data_dir: Path, shards: Mapping[Shard, Path], run: dict[str, Any], cuts: Iterable[MonoCut]
-) -> dict[Shard, Path]:
-    """The shards that some cuts belong to; ValueError unless all are done, in the same run."""
-    (count,) = {shard.count for shard in shards}
-    due = sorted({Shard.of_id(cut.id, count) for cut in cuts})
-    if left := [one for one in due if one not in shards or not (shards[one] / RUN).is_file()]:
-        raise not_done(data_dir, left)
-    for shard in due:
-        if read_json(shards[shard] / RUN) != run:
-            raise ValueError(
-                f"{shards[shard]}: of other manifests or options: run it again with --shard "
-                f"{shard}, or delete the folder"
-            )
-    return {shard: shards[shard] for shard in due}
 
 
 def _join(

@@ -39,7 +39,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file; ValueError names the file where it holds something else."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # the latter of ``[[[[...``
         raise ValueError(f"{path} is no JSON: {error}") from None
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds no JSON object")

@@ -111,7 +111,8 @@ def score_experiment(
             raise FileNotFoundError(f"{path} is missing; stage 0 (prepare) makes it")
     systems = find_systems(declared, exp_dir)
     with stage_folder(STAGE, exp_dir, made_files(MADE, systems, exp_dir), reads=[data_dir]):
-        run = _Run(exp_dir, declared, systems, read_corpus(data_dir), seed, num_resamples)
+        corpus = read_json(data_dir / "corpus.json")
+        run = _Run(exp_dir, declared, systems, corpus, seed, num_resamples)
         path = data_dir / "reference.jsonl.gz"
         if not is_graded(path):
             return _score(run, path, cluster, utterance)
@@ -253,11 +254,6 @@ def _score_graded(run: _Run, path: Path) -> int:
             report.count(name, reason)
     finish(systems, flagged, results["warnings"], written, exp_dir)
     return report.finish()
-
-
-def read_corpus(data_dir: Path) -> dict[str, Any]:
-    """The content of ``corpus.json``; ValueError or OSError where it cannot be read."""
-    return read_json(data_dir / "corpus.json")
 
 
 def made_files(names: Iterable[str], systems: Iterable[System], exp_dir: Path) -> list[Path]:

@@ -17,7 +17,7 @@ from lhotse import MonoCut
 
 from mlvae.config import System
 from mlvae.data.dataset import load_cuts
-from mlvae.data.manifests import read_json, write_json
+from mlvae.data.manifests import about_corpus, read_json, write_json
 from mlvae.environment import versions
 from mlvae.plausibility import FlaggedUnits, training_data_warnings
 from mlvae.score.experiment import (
@@ -26,7 +26,6 @@ from mlvae.score.experiment import (
     finish,
     flagged_units,
     made_files,
-    read_corpus,
     read_cuts,
     training_path,
     warnings_of,
@@ -92,7 +91,7 @@ def has_reference(data_dir: Path) -> bool:
     Where that file cannot be read it is for whoever scores to say so, when nobody else writes it.
     """
     with contextlib.suppress(ValueError, OSError):
-        return read_corpus(data_dir).get("reference") is not False
+        return about_corpus(data_dir).get("reference") is not False
     return True
 
 
@@ -120,7 +119,7 @@ def write_overview(data_dir: Path, exp_dir: Path, declared: Sequence[System], se
 
 
 def _write(data_dir: Path, exp_dir: Path, systems: Sequence[System], seed: int) -> int:
-    corpus = read_corpus(data_dir)
+    corpus = read_json(data_dir / "corpus.json")
     due = [cut.id for cut in load_cuts(data_dir / "fbank" / "cuts_test.jsonl.gz")]
     training = _training_part(load_cuts(data_dir / "fbank" / "cuts_train.jsonl.gz"))
     cuts = read_cuts(systems, exp_dir)

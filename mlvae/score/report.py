@@ -29,7 +29,7 @@ from mlvae.report.pages import (
     write_pages,
 )
 from mlvae.report.plots import TRAINING
-from mlvae.score.experiment import CUTS, read_corpus
+from mlvae.score.experiment import CUTS
 from mlvae.score.graded import GradedReference, is_graded, read_graded
 from mlvae.score.overview import has_reference
 from mlvae.score.reference import Reference, read_reference
@@ -289,7 +289,7 @@ class _References:
 
 
 def _about(answers: Path, data_dir: Path | None, systems: Sequence[str]) -> About:
-    corpus = {} if data_dir is None else read_corpus(data_dir)
+    corpus = {} if data_dir is None else read_json(data_dir / "corpus.json")
     notes = ["A machine spoke these recordings."] if corpus.get("synthetic") else []
     path = answers / RESULTS
     results = read_json(path) if path.is_file() else {}

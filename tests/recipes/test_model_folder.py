@@ -359,7 +359,7 @@ def test_what_was_damaged_or_is_of_another_version_is_named(folder, capsys):
     sign(folder, features=about["features"], kind="other")
     refused(folder, capsys, "there is no kind 'other'")
     (folder / "model.json").write_text("[" * 100_000)
-    refused(folder, capsys, "cannot be read")
+    refused(folder, capsys, "is no JSON")
     (folder / "model.json").unlink()
     refused(folder, capsys, "is no model folder")
 

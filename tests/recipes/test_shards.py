@@ -205,7 +205,7 @@ def test_features_of_shards_are_the_bytes_of_one_process(
     manifest.write_bytes(gzip.compress(b"\n".join(lines[:-1])))
     assert prepared.stage(1, "--shard", "2/2") == 0
     assert prepared.stage(1) == 1
-    assert "1-of-2: of other manifests or options: run it" in capsys.readouterr().err
+    assert "1-of-2: of other models, cuts or settings: run it" in capsys.readouterr().err
 
 
 def test_processes_that_torchrun_starts_are_shards(prepared, finished, localized):

@@ -12,7 +12,7 @@ import tarfile
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional, Union
+from typing import Union
 
 import numpy as np
 from lhotse import Recording, RecordingSet, SupervisionSegment, SupervisionSet
@@ -33,8 +33,8 @@ MIN_SECONDS = 0.1
 """Clips shorter than this hold no digit (the shortest of the real corpora lasts 0.14 s)."""
 
 Pair = dict[str, Union[RecordingSet, SupervisionSet]]
-SplitFunction = Callable[[str, int], Optional[str]]
-"""(speaker, index of the recording) to ``train``, ``valid``, ``test``, or None: not used."""
+SplitFunction = Callable[[str, int], str]
+"""(speaker, index of the recording) to ``train``, ``valid`` or ``test``."""
 
 
 @dataclass(frozen=True)
@@ -192,11 +192,9 @@ def split_function(name: str, speakers: Collection[str], num_recordings: int) ->
 
 
 def source_clips(recordings: RecordingSet, split_of: SplitFunction) -> list[SourceClip]:
-    """The clips that some split uses, in the order of their ids."""
+    """The clips with their splits, in the order of their ids."""
     clips = []
     for recording in sorted(recordings, key=lambda recording: recording.id):
         digit, speaker, index = parse_clip_id(recording.id)
-        split = split_of(speaker, index)
-        if split is not None:
-            clips.append(SourceClip(recording, speaker, digit, split))
+        clips.append(SourceClip(recording, speaker, digit, split_of(speaker, index)))
     return clips

@@ -63,16 +63,12 @@ class CorpusOptions:
     mismatch_rate: float = MISMATCH_RATE
 
     def __post_init__(self) -> None:
-        _check_count(self.num_utterances)
+        if self.num_utterances < MIN_UTTERANCES:
+            raise ValueError(
+                f"{self.num_utterances} utterances asked for, at least {MIN_UTTERANCES} are needed"
+            )
         if not 0 <= self.mismatch_rate <= 1:
             raise ValueError(f"a mismatch rate of {self.mismatch_rate} is not within 0 and 1")
-
-
-def _check_count(num_utterances: int) -> None:
-    if num_utterances < MIN_UTTERANCES:
-        raise ValueError(
-            f"{num_utterances} utterances asked for, at least {MIN_UTTERANCES} are needed"
-        )
 
 
 def canonical_label(clip: SourceClip, seed: int, mismatch_rate: float = MISMATCH_RATE) -> str:
@@ -104,10 +100,8 @@ def plan_utterances(
     have been used, and none twice in one utterance unless the speaker has fewer clips than that.
 
     Raises:
-        ValueError: if fewer than 5 utterances are asked for, a split has no clip, or two clips
-            have the same id.
+        ValueError: if a split has no clip, or two clips have the same id.
     """
-    _check_count(num_utterances)
     ids = {clip.recording.id for clip in clips}
     if len(ids) < len(clips):
         raise ValueError("two clips have the same id")
