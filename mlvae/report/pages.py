@@ -140,7 +140,11 @@ class _Pages:
             "words": [word.symbol for word in first.words],
             "units": [unit.symbol for unit in first.units],
             "wordOf": [unit.word for unit in first.units] if first.words else None,
-            "systems": [_found(name, shown.answers[name]) for name in self._named(shown)],
+            "systems": [
+                _found(name, shown.answers[name])
+                for name in self.about.systems
+                if name in shown.answers
+            ],
             "reference": shown.reference and _reference(shown.reference),
             **pictures,
         }
@@ -184,9 +188,6 @@ class _Pages:
             data=data,
         )
         self._write(INDEX, text)
-
-    def _named(self, shown: Shown) -> list[str]:
-        return [name for name in self.about.systems if name in shown.answers]
 
     def _write(self, name: str, text: str) -> None:
         # Bytes of a file name that are no UTF-8 become escapes.

@@ -51,7 +51,7 @@ from mlvae.score.hypotheses import (
     oracle_hypothesis,
     tier_hypothesis,
 )
-from mlvae.score.intervals import LEVEL
+from mlvae.score.intervals import LEVEL, difference_fields
 from mlvae.score.reference import Reference, read_reference
 from mlvae.score.tables import details_of, format_details, format_table, heading, title_of
 from mlvae.score.words import word_cuts, word_metrics
@@ -369,14 +369,11 @@ def results_of(evaluation: Evaluation, num_resamples: int) -> dict[str, Any]:
             "training_seconds": hypothesis.training_seconds,
             "num_missing": len(hypothesis.missing),
         }
-    differences = {}
+    differences: dict[str, dict[str, Any]] = {}
     for (first, second), by_metric in evaluation.differences.items():
         row = differences[f"{first} minus {second}"] = {}
         for metric, difference in by_metric.items():
-            row[metric] = difference.estimate
-            ends = None if difference.low is None else (difference.low, difference.high)
-            row[f"{metric}_interval"] = ends
-            row[f"{metric}_excludes_zero"] = difference.excludes_zero
+            row.update(difference_fields(metric, difference))
     return {
         "counts": {
             "num_utterances": len(reference.utterances),

@@ -12,7 +12,7 @@ systems. They do not cover another training run or another corpus.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -176,13 +176,10 @@ class GradedHypothesis:
 def hypothesis_of(
     reference: GradedReference, name: str, probabilities: np.ndarray, **others: Any
 ) -> GradedHypothesis:
-    """A hypothesis of (N,) P by unit; P of words, unless given, are means of the units'."""
-    others.setdefault(
-        "word_probabilities",
-        _means(probabilities, reference.word, len(reference.word_scores)),
-    )
+    """A hypothesis of (N,) P by unit; P of words and utterances are means of the units'."""
+    words = _means(probabilities, reference.word, len(reference.word_scores))
     utterances = _means(probabilities, reference.units.utterance, len(reference.units.utterances))
-    return GradedHypothesis(name, probabilities, utterance_probabilities=utterances, **others)
+    return GradedHypothesis(name, probabilities, words, utterances, **others)
 
 
 def trivial_hypotheses(reference: GradedReference, seed: int = 0) -> list[GradedHypothesis]:
@@ -213,7 +210,14 @@ def read_graded_hypothesis(
         probabilities = np.zeros(len(reference.scores))
     else:
         return None
-    words = _means(probabilities, reference.word, len(reference.word_scores))
+    hypothesis = hypothesis_of(
+        reference,
+        name,
+        probabilities,
+        flags=None if perceived is None else found.flags,
+        missing=found.missing,
+    )
+    words = hypothesis.word_probabilities.copy()
     for cut in cuts:
         if has_tier(cut, WORD_TIER):
             units = reference.units.units_of[cut.id]
@@ -225,14 +229,7 @@ def read_graded_hypothesis(
                     f"reference {len(own)}"
                 )
             words[own] = np.clip([item.score for item in items], 0.0, 1.0)
-    return hypothesis_of(
-        reference,
-        name,
-        probabilities,
-        word_probabilities=words,
-        flags=None if perceived is None else found.flags,
-        missing=found.missing,
-    )
+    return replace(hypothesis, word_probabilities=words)
 
 
 # ---- Metrics ----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from mlvae.score.graded import (
     GradedHypothesis,
     GradedReference,
 )
-from mlvae.score.intervals import LEVEL, Difference
+from mlvae.score.intervals import LEVEL, Difference, difference_fields, interval_fields
 from mlvae.score.ranking import RANKING_METRICS
 from mlvae.score.tables import (
     format_count,
@@ -222,8 +222,8 @@ def graded_results(
         "unavailable": dict(evaluation.unavailable),
         "differences": {
             f"{first} minus {second}": {
-                f"{threshold:g}": _difference_fields(
-                    evaluation.difference(first, second, threshold)
+                f"{threshold:g}": difference_fields(
+                    "average_precision", evaluation.difference(first, second, threshold)
                 )
                 for threshold in THRESHOLDS
             }
@@ -231,7 +231,7 @@ def graded_results(
         },
         "changed_words": {
             "num_utterances": 0 if changed is None else len(changed.reference.units.utterances),
-            "systems": {name: _field("on_top", found) for name, found in on_top.items()},
+            "systems": {name: interval_fields("on_top", found) for name, found in on_top.items()},
         },
     }
 
@@ -241,23 +241,8 @@ def _fields(
 ) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for metric in metrics:
-        found.update(_field(metric, evaluation.estimate(name, (group, metric))))
+        found.update(interval_fields(metric, evaluation.estimate(name, (group, metric))))
     return found
-
-
-def _difference_fields(found: Difference | None) -> dict[str, Any]:
-    name = "average_precision"
-    excludes_zero = found is not None and found.excludes_zero
-    return {**_field(name, found), f"{name}_excludes_zero": excludes_zero}
-
-
-def _field(name: str, found: Difference | None) -> dict[str, Any]:
-    """A metric and its interval; None where it is not defined."""
-    known = found is not None and found.low is not None
-    return {
-        name: None if found is None else found.estimate,
-        f"{name}_interval": [found.low, found.high] if known else None,
-    }
 
 
 def graded_panels(evaluation: GradedEvaluation) -> list[Panel]:

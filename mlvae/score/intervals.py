@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -59,6 +60,21 @@ class Difference:
     def excludes_zero(self) -> bool:
         """Whether there is an interval and 0 lies outside it."""
         return self.low is not None and not self.low <= 0 <= self.high
+
+
+def interval_fields(name: str, found: Difference | None) -> dict[str, Any]:
+    """A metric and its interval as results have them; None where it is not defined."""
+    known = found is not None and found.low is not None
+    return {
+        name: None if found is None else found.estimate,
+        f"{name}_interval": [found.low, found.high] if known else None,
+    }
+
+
+def difference_fields(name: str, found: Difference | None) -> dict[str, Any]:
+    """The same of a difference of two systems, and whether its interval excludes zero."""
+    excludes_zero = found is not None and found.excludes_zero
+    return {**interval_fields(name, found), f"{name}_excludes_zero": excludes_zero}
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Optional
 
 from jsonargparse import ArgumentParser, Namespace
 
-from mlvae.corpora.own import Options, prepare_own
+from mlvae.corpora.own import SAMPLING_RATE, Options, prepare_own
 from mlvae.device import Seed
 from mlvae.program import start_program
 from mlvae.stage import in_one_line
@@ -74,23 +73,25 @@ def prepare(args: Namespace) -> int:
     Raises:
         ValueError, OSError: something is missing or cannot be used, see there.
     """
-    options = Options(
-        args.unit,
-        args.unknown_words,
-        args.lexicon,
-        args.allow_commands,
-        args.g2p,
-        args.g2p_table,
-    )
+    lexicon, sampling_rate = args.lexicon, SAMPLING_RATE
     if args.init is not None:
         from mlvae.model_folder import LEXICON, Beginning  # brings torch and k2
 
         beginning = Beginning.of(args.init)
         if beginning.unit != args.unit:
             raise ValueError(f"--unit {args.unit}, but {args.init} is of --unit {beginning.unit}")
-        options = replace(options, sampling_rate=beginning.about["sampling_rate"])
-        if args.unit == "lexicon" and args.lexicon is None:
-            options = replace(options, lexicon=args.init / LEXICON)
+        sampling_rate = beginning.about["sampling_rate"]
+        if args.unit == "lexicon" and lexicon is None:
+            lexicon = args.init / LEXICON
+    options = Options(
+        args.unit,
+        args.unknown_words,
+        lexicon,
+        args.allow_commands,
+        args.g2p,
+        args.g2p_table,
+        sampling_rate,
+    )
     return prepare_own(args.corpus_dir, args.data_dir, options)
 
 

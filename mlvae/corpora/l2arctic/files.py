@@ -250,11 +250,11 @@ def _intervals(
 ) -> tuple[list[Interval], list[Repair]]:
     """The intervals of a tier on the recording's axis, tidy; all or those that are wanted."""
     intervals, moved = shift_to_recording(grid, name, duration)
-    if wanted is None:
-        tidy, repairs = tidy_intervals(intervals, duration)
-        return tidy, [*moved, *repairs]
-    tidy, repairs = tidy_intervals([i for i in intervals if wanted(i)], duration)
-    return tidy, [*moved, *(repair for repair in repairs if repair.kind != "gap")]
+    chosen = [i for i in intervals if wanted is None or wanted(i)]
+    tidy, repairs = tidy_intervals(chosen, duration)
+    if wanted is not None:  # what is not chosen leaves gaps
+        repairs = [repair for repair in repairs if repair.kind != "gap"]
+    return tidy, [*moved, *repairs]
 
 
 def _read_text(files: UtteranceFiles, needed: bool) -> str:
