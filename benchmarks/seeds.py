@@ -242,7 +242,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         config = load_config(options.config)
         first, second = config.declared(options.first), config.declared(options.second)
-        reference = read_reference(options.data_dir / "reference.jsonl.gz", split="test")
+        reference = read_reference(options.data_dir / "reference.jsonl.gz")
         runs = [
             (read_outcomes(reference, first, folder), read_outcomes(reference, second, folder))
             for folder in options.exp_dirs

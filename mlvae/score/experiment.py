@@ -166,7 +166,7 @@ class _Run:
 
 
 def _score(run: _Run, path: Path, cluster: str, utterance: str | None) -> int:
-    reference = read_reference(path, split="test")
+    reference = read_reference(path)
     if utterance is not None and utterance not in reference.utterances:
         raise ValueError(f"there is no test utterance {utterance!r} to draw")
     systems, corpus, exp_dir = run.systems, run.corpus, run.exp_dir
@@ -221,7 +221,7 @@ def _score(run: _Run, path: Path, cluster: str, utterance: str | None) -> int:
 
 def _score_graded(run: _Run, path: Path) -> int:
     """The same where the reference holds scores of experts; intervals are over speakers."""
-    reference, changed_reference = read_graded(path, split="test")
+    reference, changed_reference = read_graded(path)
     systems, exp_dir, seed = run.systems, run.exp_dir, run.seed
     cuts, changed_cuts = read_cuts(systems, exp_dir), {}
     changed = None

@@ -76,21 +76,21 @@ def is_graded(path: Path) -> bool:
     return False
 
 
-def read_graded(path: Path, split: str = "test") -> tuple[GradedReference, GradedReference | None]:
-    """The utterances of a split as they were read, and those with a changed word.
+def read_graded(path: Path) -> tuple[GradedReference, GradedReference | None]:
+    """The test utterances as they were read, and those with a changed word.
 
     The latter have no scores; None where there are none.
 
     Raises:
-        ValueError: the file is damaged, the split is empty or without a score, or the fields of an
+        ValueError: the file is damaged, no test utterance has a score, or the fields of an
             utterance do not agree with each other; names the line or the utterance.
     """
-    chosen = [item for item in load_supervisions(path) if item.custom["split"] == split]
+    chosen = [item for item in load_supervisions(path) if item.custom["split"] == "test"]
     changed = [item for item in chosen if "changed_word" in item.custom]
     read = [item for item in chosen if "changed_word" not in item.custom]
     reference = graded_of(read) if read else None
     if reference is None or not reference.scored.any():
-        raise ValueError(f"{path}: no unit of the split {split!r} has a score")
+        raise ValueError(f"{path}: no unit of the split 'test' has a score")
     return reference, graded_of(changed) if changed else None
 
 

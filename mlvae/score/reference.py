@@ -89,16 +89,16 @@ class Reference:
         return np.unique(names, return_inverse=True)[1].reshape(-1)
 
 
-def read_reference(path: Path, split: str = "test") -> Reference:
-    """Read one split of a reference file, see docs/formats.md.
+def read_reference(path: Path) -> Reference:
+    """Read the test utterances of a reference file, see docs/formats.md.
 
     Raises:
-        ValueError: the file is damaged, the split is empty, or the tiers of an utterance do not
-            agree with each other; names the line or the utterance.
+        ValueError: the file is damaged or has no test utterance, or the tiers of an utterance do
+            not agree with each other; names the line or the utterance.
     """
-    chosen = [item for item in load_supervisions(path) if item.custom["split"] == split]
+    chosen = [item for item in load_supervisions(path) if item.custom["split"] == "test"]
     if not chosen:
-        raise ValueError(f"{path} has no utterance of the split {split!r}")
+        raise ValueError(f"{path} has no utterance of the split 'test'")
     return reference_of(chosen)
 
 

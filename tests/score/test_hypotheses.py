@@ -58,14 +58,14 @@ def test_units_of_one_recording_share_a_cluster(make_reference):
     assert reference_of(items).clusters().tolist() == [0, 1, 0]
 
 
-def test_reading_one_split(make_reference, tmp_path):
+def test_only_test_utterances_are_read(make_reference, tmp_path):
     path = tmp_path / "reference.jsonl.gz"
     items = [make_reference("a", "35", "37", split="train"), make_reference("b", "1", "1")]
     SupervisionSet.from_segments(items).to_file(path)
     assert read_reference(path).utterances == ["b"]
-    assert read_reference(path, split="train").positive.tolist() == [False, True]
-    with pytest.raises(ValueError, match="no utterance of the split 'valid'"):
-        read_reference(path, split="valid")
+    SupervisionSet.from_segments(items[:1]).to_file(path)
+    with pytest.raises(ValueError, match="no utterance of the split 'test'"):
+        read_reference(path)
 
 
 def test_reference_that_contradicts_itself(make_reference):

@@ -19,7 +19,7 @@ def said(make_reference, tmp_path):
     """Two utterances: the first word of x and the second of y are mispronounced."""
     units = [make_reference("x", "1234", "1634"), make_reference("y", "123", "129")]
     SupervisionSet.from_segments(units).to_file(tmp_path / "reference.jsonl.gz")
-    return read_reference(tmp_path / "reference.jsonl.gz", split="test")
+    return read_reference(tmp_path / "reference.jsonl.gz")
 
 
 def hypothesis(name: str, units: str, word_of: list[int], chances: list[float]) -> MonoCut:
