@@ -243,7 +243,7 @@ def test_wrong_options_exit_with_2(arguments, capsys):
     [
         (ValueError("unit 'q' is not known"), "unit 'q' is not known"),
         (FileNotFoundError(2, "No such file or directory", "a"), "No such file or directory: 'a'"),
-        (ModuleNotFoundError("-", name="pygraphviz"), "pip install pygraphviz"),
+        (ImportError("drawing needs pygraphviz: pip install pygraphviz"), "pip install pygraphviz"),
         (ModuleNotFoundError("No module named 'k2'", name="k2"), "`mlvae env` says what is wrong"),
     ],
 )
