@@ -46,7 +46,7 @@ from .checks import (
     shown,
 )
 from .emissions import Emissions, make_emissions
-from .graph import Detours, build_arcs, read_utterances
+from .graph import Detours, build_arcs, fsa_vec, read_utterances
 from .layout import KIND_SILENCE, KIND_UNIT, ColumnLayout
 from .topology import NONE, Topology, competitors_refused, read_competitors
 
@@ -158,10 +158,7 @@ class MlFsaCompiler:
         """
         device = checked_device(device)
         slots = read_utterances(utterances, self.layout.num_units, names)
-        arcs = build_arcs(slots, self.layout, self._branches, self._detours)
-        graphs = k2.Fsa(_fsa_vec_tensor(arcs.arcs, arcs.states_per_fsa, arcs.arcs_per_fsa))
-        for name, values in arcs.attributes.items():
-            setattr(graphs, name, torch.from_numpy(values))
+        graphs = build_arcs(slots, self.layout, self._branches, self._detours)
         return graphs.to(device) if device.type != "cpu" else graphs
 
     def emissions(
@@ -259,10 +256,9 @@ def unit_loop(layout: ColumnLayout, num_utterances: int, insertion_score: float 
         "min_frames": np.full_like(unit, 1 if layout.silence else layout.states_per_unit),
         "layout_id": np.full_like(unit, layout.fingerprint),
     }
-    loop = k2.Fsa(torch.from_numpy(arcs))
-    for name, values in attributes.items():
-        setattr(loop, name, torch.from_numpy(values.astype(np.int32)))
-    return k2.create_fsa_vec([loop] * num_utterances)
+    states = np.array([2 + layout.num_states])  # with the junction and the final state
+    loop = fsa_vec(arcs, states, np.array([len(arcs)]), attributes)
+    return k2.index_fsa(loop, torch.zeros(num_utterances, dtype=torch.int32))
 
 
 def _arcs_of_loop(
@@ -303,19 +299,3 @@ def _arcs_of_loop(
 
 def _log_odds(rate: float) -> float:
     return math.log(rate) - math.log1p(-rate)
-
-
-def _fsa_vec_tensor(
-    arcs: np.ndarray, states_per_fsa: np.ndarray, arcs_per_fsa: np.ndarray
-) -> torch.Tensor:
-    """Lay out an FsaVec as the one int32 tensor that k2 reads and writes FsaVecs as.
-
-    This is the format of ``k2.Fsa.as_dict()["arcs"]``: number of FSAs, 0, row splits of states, row
-    splits of arcs, then four numbers an arc. It avoids making one k2.Fsa an utterance.
-    """
-    num_fsas = len(states_per_fsa)
-    head = np.array([num_fsas, 0])
-    state_splits = np.concatenate([[0], np.cumsum(states_per_fsa)])
-    arc_splits = np.concatenate([[0], np.cumsum(arcs_per_fsa)])
-    flat = np.concatenate([head, state_splits, arc_splits, arcs.reshape(-1)])
-    return torch.from_numpy(flat.astype(np.int32))

@@ -1,4 +1,4 @@
-"""From units, or words with pronunciations, to the arcs of a whole batch of acceptors, as arrays.
+"""From units, or words with pronunciations, to the acceptors of a whole batch, by arrays.
 
 A *slot* is one unit of one pronunciation of one word. A *junction* is a point between slots: two
 slots follow each other where the junction after one is that before the other. As a state of the
@@ -37,7 +37,9 @@ import numbers
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import k2
 import numpy as np
+import torch
 
 from .checks import checked_names, integer_array, listed, shown
 from .layout import (
@@ -241,25 +243,9 @@ class Detours:
     insertion_score: float | None = None
 
 
-@dataclass
-class Arcs:
-    """Arcs of an FsaVec, sorted by FSA and source state.
-
-    Attributes:
-        arcs: (n, 4) int32: source and destination state within the FSA, label, bits of the score.
-        states_per_fsa, arcs_per_fsa: (B,) int64.
-        attributes: int32 arrays (n,) by attribute name.
-    """
-
-    arcs: np.ndarray
-    states_per_fsa: np.ndarray
-    arcs_per_fsa: np.ndarray
-    attributes: dict[str, np.ndarray]
-
-
 def build_arcs(
     slots: Slots, layout: ColumnLayout, unit_branches: UnitBranches, detours: Detours
-) -> Arcs:
+) -> k2.Fsa:
     """Build the frame-synchronous acceptors; see :mod:`.compiler` for their form."""
     table = ArcTable()
     has_insertions = detours.insertion_score is not None
@@ -306,18 +292,53 @@ def build_arcs(
     arcs = np.stack(
         [fields["source"], fields["target"], fields["label"], scores.view(np.int32)], axis=1
     )
-    return Arcs(
-        arcs=arcs,
-        states_per_fsa=final + 1,
-        arcs_per_fsa=np.bincount(utterance, minlength=len(final)),
-        attributes={
-            name: values.astype(np.int32, copy=False) for name, values in attributes.items()
-        },
-    )
+    return fsa_vec(arcs, final + 1, np.bincount(utterance, minlength=len(final)), attributes)
 
 
 def _within(slot: np.ndarray, first_slot: np.ndarray) -> np.ndarray:
     return np.where(slot >= 0, slot - first_slot, NONE)
+
+
+def fsa_vec(
+    arcs: np.ndarray,
+    states_per_fsa: np.ndarray,
+    arcs_per_fsa: np.ndarray,
+    attributes: dict[str, np.ndarray],
+) -> k2.Fsa:
+    """An FsaVec on CPU with int32 arc attributes.
+
+    Args:
+        arcs: as in :func:`fsa_vec_tensor`.
+        states_per_fsa: as there.
+        arcs_per_fsa: as there.
+        attributes: integers (n,) by attribute name.
+    """
+    fsas = k2.Fsa(fsa_vec_tensor(arcs, states_per_fsa, arcs_per_fsa))
+    for name, values in attributes.items():
+        setattr(fsas, name, torch.from_numpy(values.astype(np.int32, copy=False)))
+    return fsas
+
+
+def fsa_vec_tensor(
+    arcs: np.ndarray, states_per_fsa: np.ndarray, arcs_per_fsa: np.ndarray
+) -> torch.Tensor:
+    """Lay out an FsaVec as the one int32 tensor that k2 reads and writes FsaVecs as.
+
+    This is the format of ``k2.Fsa.as_dict()["arcs"]``: number of FSAs, 0, row splits of states, row
+    splits of arcs, then four numbers an arc. It avoids making one k2.Fsa an utterance.
+
+    Args:
+        arcs: integers (n, 4), source and target state within the FSA, label, and bits of the
+            score, sorted by FSA and source state.
+        states_per_fsa: integers (B,).
+        arcs_per_fsa: integers (B,).
+    """
+    num_fsas = len(states_per_fsa)
+    head = np.array([num_fsas, 0])
+    state_splits = np.concatenate([[0], np.cumsum(states_per_fsa)])
+    arc_splits = np.concatenate([[0], np.cumsum(arcs_per_fsa)])
+    flat = np.concatenate([head, state_splits, arc_splits, arcs.reshape(-1)])
+    return torch.from_numpy(flat.astype(np.int32))
 
 
 class ArcTable:

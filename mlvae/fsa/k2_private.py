@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import _k2
 import k2
-import numpy as np
 import torch
 
 from .checks import INT32_MAX
@@ -55,27 +54,6 @@ def index_arcs(arcs: RaggedArc, chosen: torch.Tensor) -> tuple[RaggedArc, torch.
         Their arcs, and int32, which of ``arcs`` each is.
     """
     return _k2.index(arcs, axis=0, indexes=chosen, need_value_indexes=True)
-
-
-def ragged_arcs(
-    state_splits: np.ndarray, arc_splits: np.ndarray, arcs: np.ndarray, device: torch.device
-) -> RaggedArc:
-    """Arcs of an FsaVec.
-
-    Args:
-        state_splits: integers (B + 1,), where the states of each FSA begin.
-        arc_splits: integers (S + 1,), where the arcs of each state begin.
-        arcs: integers (n, 4), source and target within the FSA, label, and bits of the score.
-        device: where they are wanted.
-    """
-    states, of_state = (
-        k2.ragged.create_ragged_shape2(torch.from_numpy(splits.astype(np.int32)).to(device))
-        for splits in (state_splits, arc_splits)
-    )
-    # k2 refuses the strides that a tensor of numpy's has where there are no arcs.
-    values = torch.empty(arcs.shape, dtype=torch.int32, device=device)
-    values.copy_(torch.from_numpy(arcs))
-    return RaggedArc(states.compose(of_state), values)
 
 
 def dense_fsa_vec(scores: torch.Tensor, row_splits: torch.Tensor) -> k2.DenseFsaVec:

@@ -34,8 +34,8 @@ from .checks import (
     shown,
 )
 from .emissions import Emissions
-from .graph import ragged
-from .k2_private import RaggedArc, index_arcs, intersect_dense, ragged_arcs
+from .graph import fsa_vec, fsa_vec_tensor, ragged
+from .k2_private import RaggedArc, index_arcs, intersect_dense
 from .layout import ARC_ATTRIBUTES, DELETED_ATTRIBUTES
 from .spans import UnitSpan, spans_of_paths
 
@@ -388,8 +388,7 @@ def prepared(graphs: k2.Fsa, emissions: Emissions) -> tuple[k2.Fsa, k2.Fsa, set[
         bare.scores = graphs.scores
         bare.graph_arc = torch.arange(graphs.num_arcs, dtype=torch.int32, device=device)
     else:
-        arcs, graph_arc = without_dead_ends(graphs.arcs)
-        bare = k2.Fsa(arcs)
+        bare, graph_arc = without_dead_ends(graphs.arcs)
         bare.graph_arc = graph_arc
     order = emissions.order
     if not torch.equal(order, torch.arange(len(order))):
@@ -397,7 +396,7 @@ def prepared(graphs: k2.Fsa, emissions: Emissions) -> tuple[k2.Fsa, k2.Fsa, set[
     return graphs, bare.to(emissions.device), short_ones(graphs, emissions)
 
 
-def without_dead_ends(arcs: RaggedArc) -> tuple[RaggedArc, torch.Tensor]:
+def without_dead_ends(arcs: RaggedArc) -> tuple[k2.Fsa, torch.Tensor]:
     """Leave out arcs of score -inf, and states and arcs that only they lead to.
 
     Start and final states stay, also where no path is left. Each arc is looked at once.
@@ -406,12 +405,12 @@ def without_dead_ends(arcs: RaggedArc) -> tuple[RaggedArc, torch.Tensor]:
         arcs: of an FsaVec, on any device.
 
     Returns:
-        Arcs, and int32, which of those before each is.
+        An FsaVec of the others, and int32, which of the arcs before each is.
     """
     values = arcs.values()
     possible = values[:, 3].contiguous().view(torch.float32) > -math.inf
     if bool(possible.all()):
-        return arcs, torch.arange(len(possible), dtype=torch.int32, device=values.device)
+        return k2.Fsa(arcs), torch.arange(len(possible), dtype=torch.int32, device=values.device)
     alive = possible.cpu().numpy()
     state_splits, arc_splits = (arcs.shape().row_splits(axis).cpu().numpy() for axis in (1, 2))
     num_states = np.diff(state_splits)
@@ -446,9 +445,11 @@ def without_dead_ends(arcs: RaggedArc) -> tuple[RaggedArc, torch.Tensor]:
         ],
         axis=1,
     )
-    sizes = np.bincount(number[source], minlength=number[-1])
-    found = ragged_arcs(number[state_splits], np.append(0, np.cumsum(sizes)), new, values.device)
-    return found, torch.from_numpy(which.astype(np.int32)).to(values.device)
+    splits = arc_splits[state_splits]
+    found = k2.Fsa(
+        fsa_vec_tensor(new, np.diff(number[state_splits]), np.diff(np.searchsorted(which, splits)))
+    )
+    return found.to(values.device), torch.from_numpy(which.astype(np.int32)).to(values.device)
 
 
 @dataclass
@@ -958,14 +959,13 @@ def open_ended(graph: k2.Fsa) -> k2.Fsa:
     added[:, 0], added[:, 1], added[:, 2] = waiting, final_state, -1
     arcs = np.concatenate([arcs, added])
     order = arcs[:, 0].argsort(kind="stable")
-    fsa = k2.Fsa(torch.from_numpy(np.ascontiguousarray(arcs[order])))
-    result = k2.create_fsa_vec([fsa])
-    for name, values in attributes.items():
-        if name == "min_frames":
-            values = np.ones_like(values)
-        values = np.concatenate([values, np.full(len(waiting), values[example])])
-        setattr(result, name, torch.from_numpy(values[order].astype(np.int32)))
-    return result.to(graph.device)
+    attributes["min_frames"] = np.ones_like(attributes["min_frames"])
+    attributes = {
+        name: np.append(values, np.full(len(waiting), values[example]))[order]
+        for name, values in attributes.items()
+    }
+    sizes = np.array([final_state + 1]), np.array([len(arcs)])
+    return fsa_vec(arcs[order], *sizes, attributes).to(graph.device)
 
 
 def pruned_path(graph: k2.Fsa, emissions: Emissions) -> list[UnitSpan]:

@@ -6,7 +6,7 @@ import k2
 import pytest
 import torch
 
-from mlvae.fsa import k2_private, search
+from mlvae.fsa import graph, k2_private, search
 from tests.fsa.cases import random_case
 
 
@@ -38,12 +38,12 @@ def test_choice_of_fsas_is_that_of_k2(prepared):
     assert torch.equal(bare.graph_arc[which.long()], expected.graph_arc)
 
 
-def test_arcs_in_pieces_are_those_of_k2(prepared):
+def test_layout_of_fsas_is_that_of_k2(prepared):
     bare, _ = prepared
-    splits = [bare.arcs.shape().row_splits(axis).cpu().numpy() for axis in (1, 2)]
-    found = k2_private.ragged_arcs(*splits, bare.arcs.values().cpu().numpy(), bare.device)
-    assert str(found.shape()) == str(bare.arcs.shape())
-    assert torch.equal(found.values(), bare.arcs.values())
+    arcs, (of_fsa, of_state) = bare.arcs, (bare.arcs.shape().row_splits(axis) for axis in (1, 2))
+    sizes = of_fsa.diff().cpu().numpy(), of_state[of_fsa.long()].diff().cpu().numpy()
+    found = graph.fsa_vec_tensor(arcs.values().cpu().numpy(), *sizes)
+    assert torch.equal(found, bare.as_dict()["arcs"].cpu())
 
 
 def test_emissions_in_rows_are_those_of_a_padded_tensor(device):

@@ -95,8 +95,11 @@ def test_a_long_dead_end_is_left_in_one_walk(monkeypatch):
         return ragged(counts)
 
     monkeypatch.setattr(search, "ragged", watched)
-    arcs, graph_arc = search.without_dead_ends(graphs.arcs)
-    assert (arcs.shape().tot_size(1), len(graph_arc)) == (2, 0)  # the start and the final state
+    bare, graph_arc = search.without_dead_ends(graphs.arcs)
+    assert (bare.arcs.shape().tot_size(1), len(graph_arc)) == (
+        2,
+        0,
+    )  # the start and the final state
     assert sum(looked_at) == graphs.num_arcs - 2  # those that leave the start were impossible
     scores = torch.zeros(1, 150, 3).log_softmax(-1)
     emissions = MlFsaCompiler(num_units=3, topology="ml").emissions(scores, [150])
