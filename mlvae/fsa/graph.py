@@ -36,6 +36,7 @@ from __future__ import annotations
 import numbers
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import k2
 import numpy as np
@@ -52,23 +53,9 @@ from .layout import (
 )
 from .topology import NONE, UnitBranches
 
-#: Most deletions in a row. It cannot be raised alone: an arc names each of them by an
-#: attribute of its own (``DELETED_ATTRIBUTES`` and ``_Chains.deleted``).
-MAX_DELETIONS = 2
-_FIELDS = (
-    "utterance",
-    "source",
-    "target",
-    "label",
-    "slot",
-    "perceived",
-    "kind",
-    "is_start",
-    "is_mispronounced",
-    "num_deleted",
-    "deleted",
-    "deleted_before",
-)
+#: Most deletions in a row: an arc names each of them by an attribute of its own, all of which
+#: ``_Chains.deleted`` must fill.
+MAX_DELETIONS = len(DELETED_ATTRIBUTES)
 _DEFAULTS = {
     "slot": NONE,
     "perceived": NONE,
@@ -79,6 +66,7 @@ _DEFAULTS = {
     "deleted": NONE,
     "deleted_before": NONE,
 }
+_FIELDS = ("utterance", "source", "target", "label", *_DEFAULTS)
 
 
 @dataclass
@@ -104,6 +92,15 @@ class Slots:
     unit: np.ndarray
     left: np.ndarray
     right: np.ndarray
+
+    @cached_property
+    def first_junction(self) -> np.ndarray:
+        """(B,) where the junctions of an utterance begin, numbered over the whole batch."""
+        return np.cumsum(self.num_junctions) - self.num_junctions
+
+    def numbered(self, utterance: np.ndarray, junction: np.ndarray) -> np.ndarray:
+        """Junctions of utterances numbered over the whole batch, to match slots and chains by."""
+        return self.first_junction[utterance] + junction
 
 
 def read_utterances(
@@ -465,9 +462,8 @@ def add_ends(table: ArcTable, branches: SlotBranches) -> None:
 
 def add_joins(table: ArcTable, branches: SlotBranches, slots: Slots, final: np.ndarray) -> None:
     """Join branches directly: from the last state of each to the first of each that may follow."""
-    junctions = np.cumsum(slots.num_junctions) - slots.num_junctions
-    before = junctions[branches.utterance] + branches.source
-    behind = junctions[branches.utterance] + branches.target
+    before = slots.numbered(branches.utterance, branches.source)
+    behind = slots.numbered(branches.utterance, branches.target)
     opening = np.flatnonzero(branches.source == 0)
     _enter(table, branches, opening, np.zeros_like(opening))
     previous, following = equal_pairs(behind, before)
@@ -537,32 +533,15 @@ class _Chains:
         return {"num_deleted": self.count, **deleted}
 
 
-class _Junctions:
-    """Junctions numbered over the whole batch, to match slots and chains by."""
-
-    def __init__(self, slots: Slots) -> None:
-        self.first = np.cumsum(slots.num_junctions) - slots.num_junctions
-        self.total = int(slots.num_junctions.sum())
-
-    def number(self, utterance: np.ndarray, junction: np.ndarray) -> np.ndarray:
-        return self.first[utterance] + junction
-
-
 def _chains(slots: Slots) -> Iterator[_Chains]:
     """Chains of 0 slots, which are the junctions themselves, of 1, and so on to MAX_DELETIONS."""
-    if len(DELETED_ATTRIBUTES) < MAX_DELETIONS:
-        raise ValueError(
-            f"arcs can name {len(DELETED_ATTRIBUTES)} deletions in a row, not {MAX_DELETIONS}: "
-            "the others would be lost from spans and posteriors"
-        )
-    junctions = _Junctions(slots)
-    left = junctions.number(slots.utterance, slots.left)
+    left = slots.numbered(slots.utterance, slots.left)
     utterance, junction = ragged(slots.num_junctions)
     none = np.full(len(junction), NONE)
     chains = _Chains(0, utterance, junction, junction, none, none)
     yield chains
     for count in range(1, MAX_DELETIONS + 1):
-        chain, slot = equal_pairs(junctions.number(chains.utterance, chains.target), left)
+        chain, slot = equal_pairs(slots.numbered(chains.utterance, chains.target), left)
         chains = _Chains(
             count=count,
             utterance=chains.utterance[chain],
@@ -592,13 +571,12 @@ def add_deletions(
     deletion_score: float,
 ) -> None:
     """Add arcs that delete units."""
-    junctions = _Junctions(slots)
-    begin = junctions.number(branches.utterance, branches.source)
+    begin = slots.numbered(branches.utterance, branches.source)
     for chains in _chains(slots):
         if chains.count == 0:
             continue
         score = chains.count * deletion_score
-        chain, branch = equal_pairs(junctions.number(chains.utterance, chains.target), begin)
+        chain, branch = equal_pairs(slots.numbered(chains.utterance, chains.target), begin)
         add_starts(
             table,
             branches,
@@ -660,19 +638,18 @@ def fewest_frames(
     if detours.deletion_score is None and is_chain:
         frames = np.bincount(slots.utterance, states[slots.unit], len(slots.num_junctions))
         return frames.astype(np.int64)
-    junctions = _Junctions(slots)
-    left = junctions.number(slots.utterance, slots.left)
+    left = slots.numbered(slots.utterance, slots.left)
     sources, targets, costs, keys = [], [], [], []
     for chains in _chains(slots):
-        chain, slot = equal_pairs(junctions.number(chains.utterance, chains.target), left)
-        sources.append(junctions.number(chains.utterance, chains.source)[chain])
-        targets.append(junctions.number(slots.utterance, slots.right)[slot])
+        chain, slot = equal_pairs(slots.numbered(chains.utterance, chains.target), left)
+        sources.append(slots.numbered(chains.utterance, chains.source)[chain])
+        targets.append(slots.numbered(slots.utterance, slots.right)[slot])
         costs.append(states[slots.unit[slot]])
         keys.append(slot)
         if layout.silence and layout.silence != EVERYWHERE:
             chain = _before_silence(chains, slots)
-            sources.append(junctions.number(chains.utterance, chains.source)[chain])
-            targets.append(junctions.number(chains.utterance, chains.target)[chain])
+            sources.append(slots.numbered(chains.utterance, chains.source)[chain])
+            targets.append(slots.numbered(chains.utterance, chains.target)[chain])
             costs.append(np.ones_like(chain))
             keys.append(chains.last[chain])
         if detours.deletion_score is None:
@@ -681,8 +658,8 @@ def fewest_frames(
     # into a junction are known before it is left.
     order = np.argsort(np.concatenate(keys), kind="stable")
     steps = zip(*(np.concatenate(part)[order].tolist() for part in (sources, targets, costs)))
-    fewest = [np.inf] * junctions.total
-    for first in junctions.first.tolist():
+    fewest = [np.inf] * int(slots.num_junctions.sum())
+    for first in slots.first_junction.tolist():
         fewest[first] = 0
     for source, target, cost in steps:
         reached = fewest[source] + cost
@@ -692,7 +669,7 @@ def fewest_frames(
     at = np.array(fewest)
     for chains in _chains(slots):
         last = chains.target == slots.num_words[chains.utterance]
-        ends = at[junctions.number(chains.utterance, chains.source)[last]]
+        ends = at[slots.numbered(chains.utterance, chains.source)[last]]
         np.minimum.at(result, chains.utterance[last], ends)
         if detours.deletion_score is None:
             break
