@@ -46,7 +46,7 @@ from .checks import (
     shown,
 )
 from .emissions import Emissions, make_emissions
-from .graph import Detours, build_arcs, fsa_vec, read_utterances
+from .graph import build_arcs, fsa_vec, read_utterances
 from .layout import KIND_SILENCE, KIND_UNIT, ColumnLayout
 from .topology import NONE, Topology, competitors_refused, read_competitors
 
@@ -112,10 +112,8 @@ class MlFsaCompiler:
             raise ValueError(competitors_refused(topology))
         deletion_score = _log_odds(checked_rate(deletion_rate, "deletion_rate"))
         insertion_score = _log_odds(checked_rate(insertion_rate, "insertion_rate"))
-        self._detours = Detours(
-            deletion_score=deletion_score if checked_bool(deletions, "deletions") else None,
-            insertion_score=insertion_score if self.layout.insertions else None,
-        )
+        self._deletion_score = deletion_score if checked_bool(deletions, "deletions") else None
+        self._insertion_score = insertion_score if self.layout.insertions else None
         self._branches = topology.branches(self.layout, table)
 
     def compile(
@@ -158,7 +156,9 @@ class MlFsaCompiler:
         """
         device = checked_device(device)
         slots = read_utterances(utterances, self.layout.num_units, names)
-        graphs = build_arcs(slots, self.layout, self._branches, self._detours)
+        graphs = build_arcs(
+            slots, self.layout, self._branches, self._deletion_score, self._insertion_score
+        )
         return graphs.to(device) if device.type != "cpu" else graphs
 
     def emissions(

@@ -227,26 +227,29 @@ def _pronunciations(place: str, word: object) -> list[tuple[int, ...]]:
     return list(distinct)
 
 
-@dataclass(frozen=True)
-class Detours:
-    """What may happen besides saying the units; scores are natural-log odds, None for never.
-
-    Attributes:
-        deletion_score: score of deleting a unit.
-        insertion_score: score of each stretch of sound between units that belongs to none.
-    """
-
-    deletion_score: float | None = None
-    insertion_score: float | None = None
-
-
 def build_arcs(
-    slots: Slots, layout: ColumnLayout, unit_branches: UnitBranches, detours: Detours
+    slots: Slots,
+    layout: ColumnLayout,
+    unit_branches: UnitBranches,
+    deletion_score: float | None,
+    insertion_score: float | None,
 ) -> k2.Fsa:
-    """Build the frame-synchronous acceptors; see :mod:`.compiler` for their form."""
+    """Build the frame-synchronous acceptors; see :mod:`.compiler` for their form.
+
+    Args:
+        slots: of the batch.
+        layout: of the emission columns.
+        unit_branches: branches of each unit.
+        deletion_score: natural-log odds of deleting a unit; None: never.
+        insertion_score: natural-log odds of each stretch of sound between units that belongs to
+            none; None: never.
+
+    Returns:
+        An FsaVec on CPU with the attributes of ``MlFsaCompiler.compile``.
+    """
     table = ArcTable()
-    has_insertions = detours.insertion_score is not None
-    has_detours = has_insertions or layout.silence or detours.deletion_score is not None
+    has_insertions = insertion_score is not None
+    has_detours = has_insertions or layout.silence or deletion_score is not None
     if has_detours or layout.topology.junctions:
         branches = SlotBranches(slots, unit_branches, slots.num_junctions)
         final = branches.end_state + (slots.num_junctions if has_insertions else 0)
@@ -255,13 +258,13 @@ def build_arcs(
         add_starts(table, branches, np.arange(len(branches.slot)), branches.source)
         every = np.arange(len(slots.num_words))
         table.add(utterance=every, source=slots.num_words, target=final, label=-1)
-        if detours.deletion_score is not None:
-            add_deletions(table, branches, layout, slots, final, detours.deletion_score)
+        if deletion_score is not None:
+            add_deletions(table, branches, layout, slots, final, deletion_score)
         if layout.silence:
             everywhere = layout.silence == EVERYWHERE
             add_silence(table, slots.num_junctions if everywhere else slots.num_words + 1)
         if has_insertions:
-            add_insertions(table, slots, layout, branches.end_state, detours.insertion_score)
+            add_insertions(table, slots, layout, branches.end_state, insertion_score)
     else:
         branches = SlotBranches(slots, unit_branches, np.ones_like(slots.num_words))
         final = branches.end_state
@@ -272,6 +275,7 @@ def build_arcs(
     utterance, slot, kind = fields["utterance"], fields["slot"], fields["kind"]
     in_unit = slot >= 0
     first_slot = slots.first_slot[utterance]
+    shortest = fewest_frames(slots, unit_branches, layout, deletion_score, insertion_score)
     attributes = {
         "unit_pos": _within(slot, first_slot),
         "word_pos": np.where(in_unit, slots.word[slot], NONE),
@@ -283,7 +287,7 @@ def build_arcs(
         "num_deleted": fields["num_deleted"],
         "deleted_pos": _within(fields["deleted"], first_slot),
         "deleted_before_pos": _within(fields["deleted_before"], first_slot),
-        "min_frames": fewest_frames(slots, unit_branches, layout, detours)[utterance],
+        "min_frames": shortest[utterance],
         "layout_id": np.full_like(kind, layout.fingerprint),
     }
     arcs = np.stack(
@@ -629,13 +633,17 @@ def add_insertions(
 
 
 def fewest_frames(
-    slots: Slots, of_unit: UnitBranches, layout: ColumnLayout, detours: Detours
+    slots: Slots,
+    of_unit: UnitBranches,
+    layout: ColumnLayout,
+    deletion_score: float | None,
+    insertion_score: float | None,
 ) -> np.ndarray:
-    """Frames of the shortest path of each utterance, int64 (B,)."""
+    """Frames of the shortest path of each utterance, int64 (B,); see :func:`build_arcs`."""
     states = np.minimum.reduceat(of_unit.num_states, of_unit.begin)
     # Alternatives have more slots than a chain with as many junctions.
     is_chain = len(slots.unit) == (slots.num_junctions - 1).sum()
-    if detours.deletion_score is None and is_chain:
+    if deletion_score is None and is_chain:
         frames = np.bincount(slots.utterance, states[slots.unit], len(slots.num_junctions))
         return frames.astype(np.int64)
     left = slots.numbered(slots.utterance, slots.left)
@@ -652,7 +660,7 @@ def fewest_frames(
             targets.append(slots.numbered(chains.utterance, chains.target)[chain])
             costs.append(np.ones_like(chain))
             keys.append(chains.last[chain])
-        if detours.deletion_score is None:
+        if deletion_score is None:
             break
     # Slots that lead into a junction come before those that leave it, so in this order all ways
     # into a junction are known before it is left.
@@ -671,9 +679,9 @@ def fewest_frames(
         last = chains.target == slots.num_words[chains.utterance]
         ends = at[slots.numbered(chains.utterance, chains.source)[last]]
         np.minimum.at(result, chains.utterance[last], ends)
-        if detours.deletion_score is None:
+        if deletion_score is None:
             break
     # Where all units may be deleted, something else has to be there, or one of them.
-    anything = layout.silence or detours.insertion_score is not None
+    anything = layout.silence or insertion_score is not None
     alone = 1 if anything else int(states.min())
     return np.where(result == 0, alone, result).astype(np.int64)
