@@ -281,11 +281,13 @@ class Alternating(Algorithm):
         assigned: what the last E-step found, spans by cut id; before the first, the alignment.
         found: the same, without cuts that have no path; nothing before the first.
         estep: the search over the training cuts.
+        num_samples: of pi in each frame of the speech generator's epoch.
     """
 
     def begin(self) -> None:
         """Start from the alignment, and make the search."""
         super().begin()
+        self.num_samples = 1
         self.targets = self.assigned = self.aligned
         self.found = PackedSpans()
         self.estep = self.new_search()
@@ -386,18 +388,43 @@ class Alternating(Algorithm):
             ``loss/reconstruction``, ``loss/kl`` and ``loss/correctness``.
         """
         learner, means = self.learners["generator"], Means(self.device)
-        weights = self.config.generator_kl_weight, self.config.correctness_weight
         self.model.eval()
         learner.module.train()
         for batch in self.batches.epoch(epoch, assignments.spans, "generator", means):
             inputs = generator_inputs(self.model, batch)
-            output = learner(batch.features, batch.num_frames, *inputs)
-            wrong = batch.targets.mispronounced
+            output = learner(
+                batch.features, batch.num_frames, *inputs, num_samples=self.num_samples
+            )
+            wrong, weights = batch.targets.mispronounced, self.generator_weights()
             loss, parts = generator_loss(output, batch.features, wrong, batch.mask, *weights)
-            learner.step(loss)
-            means.add(**parts)
+            means.add(**self.learn(batch, output, loss, parts))
         learner.module.eval()
         return means.result()
+
+    def generator_weights(self) -> tuple[float, float]:
+        """lambda_r and lambda_l of the speech generator's loss."""
+        return self.config.generator_kl_weight, self.config.correctness_weight
+
+    def learn(
+        self,
+        batch: Batch,
+        output: GeneratorOutput,
+        loss: torch.Tensor,
+        parts: dict[str, torch.Tensor],
+    ) -> dict[str, torch.Tensor]:
+        """Teach the speech generator a batch.
+
+        Args:
+            batch: that it was given.
+            output: what it said of it.
+            loss: L_h, a scalar.
+            parts: of the loss, by name.
+
+        Returns:
+            Scalars whose means are reported, by name.
+        """
+        self.learners["generator"].step(loss)
+        return parts
 
     def update_pseudo_labels(self) -> float:
         """Take over what was perceived as targets; return the fraction of units that changed."""
@@ -561,6 +588,7 @@ class Reinforce(Alternating):
         """Start as the alternating training does, and make the baseline."""
         super().begin()
         config, num_features = self.config, len(self.model.scale.inverse_std)
+        self.num_samples = config.reinforce.samples
         baseline = RewardBaseline(num_features, config.reinforce.baseline_size).to(self.device)
         self.modules["baseline"] = baseline
         # In float32 always: it is small, and the errors it learns from would overflow float16.
@@ -568,37 +596,33 @@ class Reinforce(Alternating):
 
     def train_generator(self, epoch: int, assignments: EStepResult) -> dict[str, float]:
         """Train the speech generator, q(pi) by the reward too, and the baseline."""
-        config, means = self.config, Means(self.device)
-        generator, baseline = self.learners["generator"], self.learners["baseline"]
-        self.model.eval()
-        generator.module.train()
-        baseline.module.train()
-        for batch in self.batches.epoch(epoch, assignments.spans, "generator", means):
-            output = generator(
-                batch.features,
-                batch.num_frames,
-                *generator_inputs(self.model, batch),
-                num_samples=config.reinforce.samples,
-            )
-            wrong = batch.targets.mispronounced
-            weights = config.generator_kl_weight, config.correctness_weight
-            loss, parts = generator_loss(output, batch.features, wrong, batch.mask, *weights)
-            reward = frame_rewards(output, batch.features, wrong, *weights)
-            expected = baseline(batch.features.detach())
-            policy, policy_parts = policy_loss(
-                output.correctness_logit,
-                output.sampled,
-                reward - expected.detach(),
-                batch.mask,
-                config.reinforce.entropy_weight,
-            )
-            generator.step(loss + policy)
-            error = masked_mean((reward - expected).pow(2).mean(0), batch.mask)
-            baseline.step(error)
-            means.add(**parts, **policy_parts, baseline=error)
-        generator.module.eval()
-        baseline.module.eval()
-        return means.result()
+        baseline = self.modules["baseline"].train()
+        scalars = super().train_generator(epoch, assignments)
+        baseline.eval()
+        return scalars
+
+    def learn(
+        self,
+        batch: Batch,
+        output: GeneratorOutput,
+        loss: torch.Tensor,
+        parts: dict[str, torch.Tensor],
+    ) -> dict[str, torch.Tensor]:
+        """Teach the speech generator a batch, and then the baseline."""
+        baseline, wrong = self.learners["baseline"], batch.targets.mispronounced
+        reward = frame_rewards(output, batch.features, wrong, *self.generator_weights())
+        expected = baseline(batch.features.detach())
+        policy, policy_parts = policy_loss(
+            output.correctness_logit,
+            output.sampled,
+            reward - expected.detach(),
+            batch.mask,
+            self.config.reinforce.entropy_weight,
+        )
+        parts = super().learn(batch, output, loss + policy, parts)
+        error = masked_mean((reward - expected).pow(2).mean(0), batch.mask)
+        baseline.step(error)
+        return {**parts, **policy_parts, "baseline": error}
 
 
 def frame_rewards(
