@@ -102,9 +102,7 @@ class SpeechGenerator(nn.Module):
         self.correctness = nn.Sequential(
             fully_connected([num_features + num_units + 1, width, width]), nn.Linear(width, 1)
         )
-        self.decoder = SRU(
-            config.latent_size, config.decoder_size, config.decoder_layers, bidirectional=True
-        )
+        self.decoder = SRU(config.latent_size, config.decoder_size, config.decoder_layers)
         self.speech_mean = nn.Linear(self.decoder.output_size, num_features)
         self.speech_log_variance = nn.Linear(self.decoder.output_size, num_features)
 

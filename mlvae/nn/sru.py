@@ -55,19 +55,17 @@ class _Scan(torch.autograd.Function):
 
 
 class SRULayer(nn.Module):
-    """One layer of simple recurrent units, in one or both directions.
+    """One layer of simple recurrent units, which runs both ways.
 
     Args:
         input_size: input dimension.
-        hidden_size: units a direction.
-        bidirectional: whether to run both ways; the output has twice ``hidden_size`` then.
+        hidden_size: units a direction; the output has twice as many.
     """
 
-    def __init__(self, input_size: int, hidden_size: int, bidirectional: bool) -> None:
+    def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__()
         self.hidden_size = hidden_size
-        self.bidirectional = bidirectional
-        self.output_size = hidden_size * (2 if bidirectional else 1)
+        self.output_size = 2 * hidden_size
         self.project_skip = input_size != self.output_size
         parts = 4 if self.project_skip else 3
         self.weight = nn.Linear(input_size, parts * self.output_size, bias=False)
@@ -92,18 +90,15 @@ class SRULayer(nn.Module):
         parts = products.chunk(4 if self.project_skip else 3, dim=2)
         candidate, forget, reset = parts[0], parts[1] + self.bias[0], parts[2] + self.bias[1]
         skip = parts[3] if self.project_skip else full(inputs)
-        flip = None
-        if self.bidirectional:
-            flip = flip_index(num_frames, inputs.shape[1])
-            candidate, forget = self._flip_back(candidate, flip), self._flip_back(forget, flip)
+        index = flip_index(num_frames, inputs.shape[1])
+        candidate, forget = self._flip_back(candidate, index), self._flip_back(forget, index)
         states = _Scan.apply(
             candidate.transpose(0, 1).contiguous(),
             forget.transpose(0, 1).contiguous(),
             self.recurrent[0],
         ).transpose(0, 1)
         previous, current = states[:, :-1], states[:, 1:]
-        if flip is not None:
-            previous, current = self._flip_back(previous, flip), self._flip_back(current, flip)
+        previous, current = self._flip_back(previous, index), self._flip_back(current, index)
         gate = torch.sigmoid(torch.addcmul(reset, previous, self.recurrent[1]))
         output = torch.lerp(skip, current, gate)
         return output * frame_mask(num_frames, inputs.shape[1]).unsqueeze(2)
@@ -121,16 +116,13 @@ class SRU(nn.Module):
         input_size: input dimension.
         hidden_size: units a layer and direction.
         num_layers: layers.
-        bidirectional: whether to run both ways.
     """
 
-    def __init__(
-        self, input_size: int, hidden_size: int, num_layers: int, bidirectional: bool = True
-    ) -> None:
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int) -> None:
         super().__init__()
         layers = []
         for _ in range(num_layers):
-            layers.append(SRULayer(input_size, hidden_size, bidirectional))
+            layers.append(SRULayer(input_size, hidden_size))
             input_size = layers[-1].output_size
         self.layers = nn.ModuleList(layers)
         self.output_size = input_size

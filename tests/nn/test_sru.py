@@ -53,11 +53,10 @@ def reference(layer: SRULayer, frames: list[list[float]], unit: int, back: bool)
     return outputs
 
 
-@pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("input_size", [3, 4, 2])
-def test_a_layer_follows_the_equations(bidirectional, input_size):
-    hidden_size = 2 if bidirectional else 4
-    layer = randomized(SRULayer(input_size, hidden_size, bidirectional)).double()
+def test_a_layer_follows_the_equations(input_size):
+    hidden_size = 2
+    layer = randomized(SRULayer(input_size, hidden_size)).double()
     assert layer.project_skip is (input_size != 4)
     inputs, num_frames = batch(input_size)
     found = layer(inputs.double(), num_frames)
@@ -70,27 +69,25 @@ def test_a_layer_follows_the_equations(bidirectional, input_size):
         assert not found[row, length:].any()  # padding is zero
 
 
-@pytest.mark.parametrize("bidirectional", [False, True])
-def test_a_stack_is_the_same_alone_and_in_a_padded_batch(bidirectional):
+def test_a_stack_is_the_same_alone_and_in_a_padded_batch():
     torch.manual_seed(0)
-    stack = randomized(SRU(3, 4, 3, bidirectional))
+    stack = randomized(SRU(3, 4, 3))
     inputs, num_frames = batch(3)
     assert stack(inputs, num_frames).shape == (4, 9, stack.output_size)
-    assert stack.output_size == (8 if bidirectional else 4)
+    assert stack.output_size == 8
     check_padding(stack, inputs, num_frames)
 
 
 def test_a_stack_is_its_layers_one_after_the_other():
-    stack = randomized(SRU(3, 2, 2, True))
+    stack = randomized(SRU(3, 2, 2))
     inputs, num_frames = batch(3)
     first, second = stack.layers
     assert torch.equal(stack(inputs, num_frames), second(first(inputs, num_frames), num_frames))
     assert not second.project_skip
 
 
-@pytest.mark.parametrize("bidirectional", [False, True])
-def test_gradients(bidirectional):
-    stack = randomized(SRU(2, 2, 2, bidirectional)).double()
+def test_gradients():
+    stack = randomized(SRU(2, 2, 2)).double()
     inputs, num_frames = batch(2, [3, 4, 1])
     names = [name for name, _ in stack.named_parameters()]
     values = [value.detach().clone().requires_grad_() for value in stack.parameters()]
