@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from lhotse import CutSet
 from torch import nn
-from torch.distributions import Beta, kl_divergence
 from torch.distributions.relaxed_bernoulli import RelaxedBernoulli
 
 from mlvae.compat import grad_scaler
@@ -27,11 +26,13 @@ from mlvae.train.estep import EStep, EStepResult, search_compiler
 from mlvae.train.loop import Passes
 from mlvae.train.losses import (
     boundary_loss,
+    boundary_terms,
     estimator_loss,
     frame_losses,
     generator_loss,
     masked_mean,
     reconstruction_loss,
+    sampled_rate,
 )
 from mlvae.train.packed import PackedSpans
 from mlvae.train.settings import TrainConfig
@@ -539,9 +540,7 @@ class Joint(Algorithm):
         unit_probs = model.unit_probs(log_probs)
 
         alpha, beta = self.learners["boundary"](batch.features, batch.num_frames)
-        one = torch.ones_like(alpha)  # padding may hold anything
-        eta = Beta(torch.where(mask, alpha, one), torch.where(mask, beta, one))
-        rate = eta.rsample().clamp(1e-6, 1 - 1e-6)
+        eta, rate = sampled_rate(alpha, beta, mask)
         temperature = rate.new_tensor(config.joint.temperature)
         boundary = RelaxedBernoulli(temperature, probs=rate).rsample()
 
@@ -557,9 +556,9 @@ class Joint(Algorithm):
         )
         log_prior = model.log_prior
         kl_unit = (log_probs.exp() * (log_probs - log_prior)).sum(2)
-        kl_boundary = kl_divergence(eta, Beta(*(one * value for value in self.boundary_prior)))
-        target = batch.targets.boundary
-        nll_boundary = -(target * rate.log() + (1 - target) * (-rate).log1p())
+        nll_boundary, kl_boundary = boundary_terms(
+            eta, rate, batch.targets.boundary, self.boundary_prior
+        )
         parts = {
             "reconstruction": masked_mean(
                 reconstruction_loss(output.mean, output.log_variance, batch.features), mask

@@ -59,14 +59,41 @@ def boundary_loss(
         prior: alpha and beta of p(eta).
         kl_weight: lambda_b.
     """
+    posterior, rate = sampled_rate(alpha, beta, mask)
+    nll, kl = boundary_terms(posterior, rate, boundary, prior)
+    return masked_mean(kl_weight * kl + nll, mask)
+
+
+def sampled_rate(
+    alpha: torch.Tensor, beta: torch.Tensor, mask: torch.Tensor
+) -> tuple[Beta, torch.Tensor]:
+    """q(eta_t | x_t) and a sample of it, (B, T), that gradients go through.
+
+    Args:
+        alpha: (B, T), of q(eta_t | x_t).
+        beta: (B, T), of q(eta_t | x_t).
+        mask: bool (B, T), frames that count; in others q(eta) is uniform.
+    """
     # Padding may hold anything, and a distribution refuses bad parameters.
     one = torch.ones_like(alpha)
     posterior = Beta(torch.where(mask, alpha, one), torch.where(mask, beta, one))
-    rate = posterior.rsample().clamp(1e-6, 1 - 1e-6)
-    likelihood = boundary * rate.log() + (1 - boundary) * (-rate).log1p()
-    prior_alpha, prior_beta = (one * value for value in prior)
-    kl = kl_divergence(posterior, Beta(prior_alpha, prior_beta))
-    return masked_mean(kl_weight * kl - likelihood, mask)
+    return posterior, posterior.rsample().clamp(1e-6, 1 - 1e-6)
+
+
+def boundary_terms(
+    posterior: Beta, rate: torch.Tensor, boundary: torch.Tensor, prior: tuple[float, float]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of each frame, -log p(b-bar_t | eta_t) and KL(q(eta_t | x_t) || p(eta)), (B, T) each.
+
+    Args:
+        posterior: q(eta_t | x_t) by :func:`sampled_rate`.
+        rate: the sample of eta_t, (B, T).
+        boundary: float (B, T), b-bar_t.
+        prior: alpha and beta of p(eta).
+    """
+    nll = -(boundary * rate.log() + (1 - boundary) * (-rate).log1p())
+    one = torch.ones_like(rate)
+    return nll, kl_divergence(posterior, Beta(*(one * value for value in prior)))
 
 
 def reconstruction_loss(
