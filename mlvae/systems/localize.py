@@ -193,16 +193,15 @@ def _answer(
     table: UnitTable,
 ) -> _CutAnswer:
     """What a search says of a cut."""
-    spans, sounds = answer.spans, None
+    spans, sounds, variant = answer.spans, None, {}
     positions = positions_of_slots(cut, table)
     if positions is not None:
         units_of_cut = table.ids(canonical_units(cut), cut.id)
         if variant_differs(spans, positions, units_of_cut):
-            cut = _with_variant(cut, spans, table)
+            variant = {VARIANT: _variant(cut, spans, table)}
             sounds = _units_of_sounds(spans, positions)
         spans = canonical_spans(spans, positions, units_of_cut)
-    cut = _with_units(cut, spans, wrong, deleted, table)
-    tiers = {t: tier(cut, t) for t in (*UNIT_TIERS, VARIANT) if has_tier(cut, t)}
+    tiers = {**_unit_tiers(cut, spans, wrong, deleted, table), **variant}
     return tiers, (wrong if answer.words is None else answer.words).tolist(), sounds
 
 
@@ -238,11 +237,11 @@ def _decided_symbol(canonical: str, perceived: str, wrong: bool) -> str:
     return canonical
 
 
-def _with_variant(cut: Cut, spans: Sequence[UnitSpan], table: UnitTable) -> Cut:
-    """Add the tier of all sounds of a path."""
+def _variant(cut: Cut, spans: Sequence[UnitSpan], table: UnitTable) -> list[AlignmentItem]:
+    """The tier of all sounds of a path."""
     sounds = [span for span in spans if span.kind == "unit" and not is_deleted(span)]
     symbols = [perceived_symbol(span, table) for span in sounds]
-    return with_tiers(cut, {VARIANT: items_of_spans(cut, sounds, symbols, [None] * len(sounds))})
+    return items_of_spans(cut, sounds, symbols, [None] * len(sounds))
 
 
 def _units_of_sounds(spans: Sequence[UnitSpan], positions: Sequence[int]) -> list[int | None]:
@@ -258,14 +257,14 @@ def _units_of_sounds(spans: Sequence[UnitSpan], positions: Sequence[int]) -> lis
     ]
 
 
-def _with_units(
+def _unit_tiers(
     cut: Cut,
     spans: Sequence[UnitSpan],
     wrong: torch.Tensor,
     deleted: torch.Tensor | None,
     table: UnitTable,
-) -> Cut:
-    """Add the tiers of units; ``wrong`` and ``deleted`` are by ``slot`` of the spans."""
+) -> dict[str, list[AlignmentItem]]:
+    """The tiers of units by name; ``wrong`` and ``deleted`` are by ``slot`` of the spans."""
     units = [span for span in spans if span.kind == "unit"]
     slots = [span.slot for span in units]
     canonical = table.units(span.unit for span in units)
@@ -277,7 +276,7 @@ def _with_units(
     }
     if deleted is not None:
         tiers["mlvae_deleted"] = items_of_spans(cut, units, canonical, deleted[slots].tolist())
-    return with_tiers(cut, tiers)
+    return tiers
 
 
 def _with_words(cut: Cut, word_of: Sequence[int], wrong: Sequence[float]) -> Cut:
