@@ -39,7 +39,6 @@ from mlvae.fsa import (
     Emissions,
     MlFsaCompiler,
     UnitSpan,
-    best_columns,
     best_path,
 )
 from mlvae.fsa.emissions import CONSTANT_BOUNDARY_RATE
@@ -422,11 +421,11 @@ class Aligner:
             times: of the words of long cuts up to now, by cut id.
             name: of the round.
         """
-        states = _States()
+        states, wanted = _States(), Wanted(columns=True)
         long = self._long(cuts, dataset.table, FLAT_FRAMES)
         for batch in self._left(cuts, long, self.passes, states, f"{name}, search"):
             if batch[0].id in long:
-                cut, wanted = batch[0], Wanted(columns=True)
+                cut = batch[0]
                 answer = self._search_long(cut, dataset, times[cut.id], *UNSURE, wanted)
                 if answer is not None:
                     states.score += sum(span.score for span in answer.spans)
@@ -434,12 +433,9 @@ class Aligner:
                     states.times[cut.id] = times_of_path(answer.spans)
                 continue
             graphs, emissions = self._scores(batch, dataset)
-            states.score += sum(
-                span.score for spans in best_path(graphs, emissions) for span in spans
-            )
-            found = best_columns(graphs, emissions)
-            for cut_id, row, length in zip(emissions.names, found, emissions.num_frames.tolist()):
-                states.value[cut_id] = row[:length]
+            answers = answers_of(graphs, emissions, wanted)
+            states.score += sum(span.score for answer in answers for span in answer.spans)
+            states.value.update(zip(emissions.names, (answer.columns for answer in answers)))
         return states
 
     def _cells(self, words: Words, num_frames: int) -> int:

@@ -76,7 +76,7 @@ def test_training_loses_ten_minutes_at_most(tmp_path, monkeypatch, part):
 
 def test_the_aligner_loses_ten_minutes_at_most(tmp_path, monkeypatch):
     cuts = spoken_cuts(20)[0]
-    functions = [(NarrowAcousticModel, "middle_frame"), (mlvae.systems.align, "best_columns")]
+    functions = [(NarrowAcousticModel, "middle_frame"), (mlvae.systems.align, "answers_of")]
     work = SlowWork(monkeypatch, functions)
     config = replace(ALIGN, rounds=2, epochs_per_round=1, batch_frames=100, search_frames=200)
 
