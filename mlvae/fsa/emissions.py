@@ -181,7 +181,8 @@ def make_emissions(
 
     log_q = gathered(log_posteriors, "log_posteriors")
     if log_prior is None:
-        log_prior = _uniform(log_q)
+        columns = log_q.shape[1]
+        log_prior = log_q.new_full((columns,), -math.log(columns))
     if blank is not None:
         log_q, log_prior = _share_blank(log_q, log_prior, blank)
     if log_boundary is None:
@@ -260,11 +261,6 @@ def _blocks(
     return blocks + [
         (values, added(*columns.terms)) for columns, values in zip(layout.columns, others)
     ]
-
-
-def _uniform(log_posteriors: torch.Tensor) -> torch.Tensor:
-    columns = log_posteriors.shape[-1]
-    return log_posteriors.new_full((columns,), -math.log(columns))
 
 
 def _share_blank(
@@ -448,7 +444,8 @@ def checked_pairs(values: object, name: str, like: torch.Tensor) -> torch.Tensor
     batch, frames, _ = like.shape
     if found.shape != (batch, frames, 2):
         raise ValueError(f"{name} must be ({batch}, {frames}, 2), not {tuple(found.shape)}")
-    _check_same_device(found, name, like)
+    if found.device != like.device:
+        raise ValueError(f"{name} is on {found.device}, but log_posteriors is on {like.device}")
     return found
 
 
@@ -514,8 +511,3 @@ def check_largest(
     else:
         reason = f"has {value:.4g}, above log 1 = 0: log-probabilities are wanted, not logits"
     raise ValueError(f"{names[index]}: {what} {reason} at frame {frame}")
-
-
-def _check_same_device(values: torch.Tensor, name: str, like: torch.Tensor) -> None:
-    if values.device != like.device:
-        raise ValueError(f"{name} is on {values.device}, but log_posteriors is on {like.device}")

@@ -286,7 +286,8 @@ def too_short(graphs: k2.Fsa, emissions: Emissions) -> list[int]:
 
 def short_ones(graphs: k2.Fsa, emissions: Emissions) -> set[int]:
     """:func:`too_short` for graphs that have been checked."""
-    fewest = _first_of_each(graphs, "min_frames")
+    begin = arc_splits_of(graphs.arcs)[:-1]
+    fewest = graphs.min_frames.index_select(0, begin).cpu().long()
     return set((emissions.num_frames < fewest).nonzero().flatten().tolist())
 
 
@@ -829,12 +830,6 @@ def num_arcs_and_states(fsas: k2.Fsa) -> tuple[np.ndarray, np.ndarray]:
     """Arcs and states of each FSA, int64 (B,)."""
     states = fsas.arcs.shape().row_splits(1).cpu().numpy().astype(np.int64)
     return np.diff(arc_row_splits(fsas).numpy()), np.diff(states)
-
-
-def _first_of_each(graphs: k2.Fsa, name: str) -> torch.Tensor:
-    """An attribute that is constant within each FSA, int64 (B,) on CPU."""
-    begin = arc_splits_of(graphs.arcs)[:-1]
-    return getattr(graphs, name).index_select(0, begin).cpu().long()
 
 
 def plan_batches(

@@ -86,9 +86,7 @@ class TwoPassFa:
         short = [cut.id for cut in cuts if cut.num_frames < states]
         # A cut that is long enough and has no unit is all silence.
         answered = [
-            with_comparison(cut, canonical_units(cut), times.get(cut.id, []))
-            for cut in cuts
-            if cut.num_frames >= states
+            with_comparison(cut, times.get(cut.id, [])) for cut in cuts if cut.num_frames >= states
         ]
         return CutSet.from_cuts(answered), short
 
@@ -277,7 +275,7 @@ def pair_units(canonical: Sequence[str], recognised: Sequence[str]) -> list[tupl
     return pairs
 
 
-def with_comparison(cut: Cut, canonical: Sequence[str], recognised: Sequence[AlignmentItem]) -> Cut:
+def with_comparison(cut: Cut, recognised: Sequence[AlignmentItem]) -> Cut:
     """Add the tiers ``mlvae`` and ``mlvae_perceived`` of a baseline.
 
     Both have one item a canonical unit, of equal times, and without score:
@@ -289,13 +287,13 @@ def with_comparison(cut: Cut, canonical: Sequence[str], recognised: Sequence[Ali
       of the tiers, as silence is, so that they have a gap there.
 
     Args:
-        cut: cut with one supervision.
-        canonical: its canonical units.
+        cut: cut with one supervision, which has canonical units.
         recognised: the units that were recognised in it, in order, with their times in seconds.
     """
     perceived_symbols = [item.symbol for item in recognised]
     end = recognised[-1].end if recognised else 0.0
     units, perceived = [], []
+    canonical = canonical_units(cut)
     for symbol, (index, before) in zip(canonical, pair_units(canonical, perceived_symbols)):
         if index is None:
             start, duration, said = end, 0.0, DELETED

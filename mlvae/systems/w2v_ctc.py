@@ -259,9 +259,7 @@ class W2vCtc:
             except ValueError as error:
                 log(f"w2v-ctc: no answer: {error}")
         answered = [
-            with_comparison(
-                cut, canonical_units(cut), [AlignmentItem(*item) for item in found.value[cut.id]]
-            )
+            with_comparison(cut, [AlignmentItem(*item) for item in found.value[cut.id]])
             for cut in cuts
             if cut.id in found.value
         ]

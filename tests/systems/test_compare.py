@@ -39,7 +39,7 @@ def answer(canonical: str, recognised: str, edges: list[float]):
         AlignmentItem(symbol, start, round(end - start, 6), 0.5)
         for symbol, start, end in zip(recognised, edges[:-1], edges[1:])
     ]
-    found = with_comparison(cut, list(canonical), items)
+    found = with_comparison(cut, items)
     assert not has_tier(cut, "mlvae")
     units, perceived = tier(found, "mlvae"), tier(found, "mlvae_perceived")
     assert [item.symbol for item in units] == list(canonical)
