@@ -34,8 +34,9 @@ class Spoken:
         scores[torch.arange(self.num_frames), columns] += SHARP
         self.log_posteriors = scores.log_softmax(1)
 
-    def emissions(self, begin: int, end: int, rate: float) -> Emissions:
-        starts = torch.tensor([1 - rate, rate]).log().expand(1, end - begin, 2)
+    def emissions(self, begin: int, end: int, starts: torch.Tensor | None = None) -> Emissions:
+        if starts is None:
+            starts = torch.tensor([0.9, 0.1]).log().expand(1, end - begin, 2)
         return self.compiler.emissions(
             self.log_posteriors[None, begin:end], torch.tensor([end - begin]), log_boundary=starts
         )
@@ -43,14 +44,14 @@ class Spoken:
 
 def test_a_path_beyond_the_first_beam_is_found():
     spoken = Spoken(60)
-    emissions = spoken.emissions(0, spoken.num_frames, 0.1)
+    emissions = spoken.emissions(0, spoken.num_frames)
     graph = spoken.compiler.compile([spoken.written])
     assert pruned_path(graph, emissions) == best_path(graph, emissions)[0]
 
 
 def test_an_open_end_is_no_way_out():
     spoken = Spoken(60)
-    emissions = spoken.emissions(0, spoken.num_frames, 0.1)
+    emissions = spoken.emissions(0, spoken.num_frames)
     graph = open_ended(spoken.compiler.compile([spoken.written * 2]))
     starts = [span.start for span in pruned_path(graph, emissions) if span.kind == "unit"]
     assert starts[45:] == [FRAMES_EACH * place for place in range(45, 60)]
