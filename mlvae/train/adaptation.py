@@ -13,8 +13,7 @@ network: Neto et al. 1995; the fMLLR of Gales 1998 is its counterpart for Gaussi
 
 The unit of a frame is that of the forced alignment, T how many frames the speaker's recordings have
 together, and ``prior`` how many the prior is worth (:data:`PRIOR_SECONDS`): of a single recording
-little is learned. (That much still helps with learners and unknown voices; not with short
-recordings of voices that are known.)
+little is learned.
 
 The map is found in one step. Where nothing is mapped, let g be the gradient of the summed loss by
 the features of a frame, (F,), and z these features with a 1 at the end, (F + 1,). The gradient by

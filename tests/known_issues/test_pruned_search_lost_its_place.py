@@ -12,7 +12,7 @@ import torch
 
 import mlvae.train.stretches
 from mlvae.fsa import Emissions, MlFsaCompiler, best_path
-from mlvae.fsa.search import open_ended, pruned_path
+from mlvae.fsa.search import SEARCH_BEAMS, _within, open_ended, pruned_path
 from mlvae.train.stretches import locate
 
 NUM_UNITS, FRAMES_EACH, SHARP = 5, 8, 15.0
@@ -47,6 +47,22 @@ def test_a_path_beyond_the_first_beam_is_found():
     emissions = spoken.emissions(0, spoken.num_frames)
     graph = spoken.compiler.compile([spoken.written])
     assert pruned_path(graph, emissions) == best_path(graph, emissions)[0]
+
+
+def test_two_beams_in_one_search_find_what_each_finds_alone():
+    spoken = Spoken(60)
+    emissions = spoken.emissions(0, spoken.num_frames)
+    graph = spoken.compiler.compile([spoken.written])
+    narrow, wide = SEARCH_BEAMS[0] / 4, 4 * SEARCH_BEAMS[0]
+    (lost,), (found,) = _within((narrow,), graph, emissions), _within((wide,), graph, emissions)
+    assert lost != found
+    both = _within((narrow, wide), graph, emissions)
+    scores = torch.tensor([[span.score for span in spans] for spans in (lost, found)])
+    assert [[(s.unit, s.start, s.end) for s in spans] for spans in both] == [
+        [(s.unit, s.start, s.end) for s in spans] for spans in (lost, found)
+    ]
+    for spans, alone in zip(both, scores):
+        torch.testing.assert_close(torch.tensor([span.score for span in spans]), alone)
 
 
 def test_an_open_end_is_no_way_out():
