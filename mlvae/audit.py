@@ -37,6 +37,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
+from scipy.special import logit
 
 from mlvae.answers import Answer, Unit, read_answers, read_skipped
 from mlvae.report.exports import source_of
@@ -124,19 +125,33 @@ def fit_of(gains: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     return fit
 
 
+def log_ratios(p: np.ndarray, rate: float) -> np.ndarray:
+    """The ``l_i`` at the head of this module, of "another sound than the text says".
+
+    Args:
+        p: float64 (n,), P(mispronounced) of units.
+        rate: their usual mean.
+
+    Example:
+        >>> log_ratios(np.array([0.1, 0.5]), 0.1).round(2).tolist()
+        [0.0, 2.2]
+    """
+    return logit(np.clip(p, LEAST_P, 1 - LEAST_P)) - logit(np.clip(rate, LEAST_P, 1 - LEAST_P))
+
+
 def worst_stretch(units: Sequence[Unit], rate: float) -> Stretch | None:
     """The units in a row that match least; None where none is worse than chance makes one.
 
     ``rate`` is the mean P(mispronounced) of the corpus.
     """
-    usual = _log_odds(rate)
+    ratios = log_ratios(np.array([_p_of(unit) for unit in units]), rate)
     total = best = 0.0
     begin = 0
     found = (0, 0)
-    for index, unit in enumerate(units):
+    for index, ratio in enumerate(ratios.tolist()):
         if total <= 0:
             total, begin = 0.0, index
-        total += _log_odds(_p_of(unit)) - usual
+        total += ratio
         if total > best:
             best, found = total, (begin, index + 1)
     evidence = best - math.log(max(len(units), 1))
@@ -174,11 +189,6 @@ def finding_of(answer: Answer, rate: float, fit: float) -> Finding:
 
 def _p_of(unit: Unit) -> float:
     return P_OF_FLAG[unit.flagged] if unit.p_mispronounced is None else unit.p_mispronounced
-
-
-def _log_odds(p: float) -> float:
-    p = min(max(p, LEAST_P), 1 - LEAST_P)
-    return math.log(p / (1 - p))
 
 
 def _words(answer: Answer, units: Sequence[Unit]) -> list[str]:

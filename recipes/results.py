@@ -544,12 +544,14 @@ def speechocean762(o: Namespace) -> Page:
                     *(accented[metric] for metric in ("hard_f1", "hard_flagged")),
                     row["correlation"]["unit"],
                     changed[name]["on_top"],
+                    changed[name]["on_top_by_evidence"],
                 )
                 cells = ["-" if value is None else f"{value:.3f}" for value in metrics]
                 if row["num_params"] is not None:
                     rows.append((name, seed, *cells))
         head = ["system", "seed", "AP below 0.5", "AUC", "Brier skill", "hard F1 below 1"]
-        return table([*head, "hard flags", "correlation", "on top"], sorted(rows))
+        head += ["hard flags", "correlation", "on top by P", "by evidence"]
+        return table(head, sorted(rows))
 
     parts = [
         Part(

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from lhotse import MonoCut, SupervisionSegment
 
+from mlvae.audit import log_ratios
 from mlvae.data.manifests import load_supervisions, manifest_lines
 from mlvae.score.calibration import equal_mass_bins
 from mlvae.score.hypotheses import tier_hypothesis
@@ -284,13 +285,23 @@ def with_interval(values: np.ndarray, num_speakers: int) -> Difference | None:
     return Difference(float(values[0]), float(low), float(high))
 
 
+@dataclass(frozen=True)
+class ChangedOnTop:
+    """In what fraction of the utterances with a changed word it is above each other word."""
+
+    by_p: Difference  # by P(any unit of the word is mispronounced)
+    # by the evidence of `mlvae.audit` that another word was said: the sum of its units' log
+    # likelihood ratios, to the mean P of all these utterances
+    by_evidence: Difference
+
+
 def changed_on_top(
     reference: GradedReference,
     hypotheses: Sequence[GradedHypothesis],
     num_resamples: int = 1000,
     seed: int = 0,
-) -> dict[str, Difference]:
-    """By name the fraction of utterances whose changed word has a higher P than each other word.
+) -> dict[str, ChangedOnTop]:
+    """By name how often the changed word of an utterance is above each other word.
 
     A tie counts as wrong, and so does an utterance without a hypothesis. Intervals are over
     speakers.
@@ -299,14 +310,26 @@ def changed_on_top(
     count = weights.shape[1]
     found = {}
     for hypothesis in hypotheses:
-        others = hypothesis.word_probabilities.copy()
-        others[reference.changed] = -1.0
-        highest = np.full(len(reference.changed), -1.0)
-        np.maximum.at(highest, reference.utterance_of_word, others)
-        hits = hypothesis.word_probabilities[reference.changed] > highest
-        on_top, total = (weights @ _sums(reference.clusters, count, hits, 1)).T
-        found[hypothesis.name] = with_interval(on_top / total, count)
+        p = hypothesis.probabilities
+        ratios = np.bincount(
+            reference.word, log_ratios(p, p.mean()), minlength=len(reference.word_scores)
+        )
+        fractions = []
+        for values in (hypothesis.word_probabilities, ratios):
+            hits = _changed_is_highest(reference, values)
+            on_top, total = (weights @ _sums(reference.clusters, count, hits, 1)).T
+            fractions.append(with_interval(on_top / total, count))
+        found[hypothesis.name] = ChangedOnTop(*fractions)
     return found
+
+
+def _changed_is_highest(reference: GradedReference, values: np.ndarray) -> np.ndarray:
+    """(U,) bool: the changed word has more of these (W,) values than each other word."""
+    others = values.copy()
+    others[reference.changed] = -np.inf
+    highest = np.full(len(reference.changed), -np.inf)
+    np.maximum.at(highest, reference.utterance_of_word, others)
+    return values[reference.changed] > highest
 
 
 def evaluate_graded(

@@ -11,6 +11,7 @@ from mlvae.score.calibration import reliability_curve
 from mlvae.score.graded import (
     LEVELS,
     THRESHOLDS,
+    ChangedOnTop,
     GradedEvaluation,
     GradedHypothesis,
     GradedReference,
@@ -62,7 +63,10 @@ random       P drawn at random
 flag-all     P = 1 for every unit"""
 CHANGED_NOTE = """
 on top       fraction of the strings of digits, one word of the text replaced by another digit, in
-             which that word has a higher P than each other one; what is missing counts as wrong"""
+             which that word is above each other one; what is missing counts as wrong
+  by P       P that any unit of the word is mispronounced
+  evidence   that another word was said, as `mlvae audit` has it: log odds of its units' P, less
+             those of the mean P of all strings, summed up"""
 DIFFERENCE_NOTE = """
 difference   of the AP of two systems on the same resamples of speakers; * the interval excludes 0;
              each interval holds by itself, not all of them at once"""
@@ -74,7 +78,7 @@ class ChangedWords:
 
     reference: GradedReference
     hypotheses: Sequence[GradedHypothesis]
-    on_top: dict[str, Difference]  # of `changed_on_top`
+    on_top: dict[str, ChangedOnTop]  # of `changed_on_top`
 
 
 def format_graded(
@@ -156,9 +160,10 @@ def _differences(evaluation: GradedEvaluation) -> str:
 def _changed(changed: ChangedWords) -> str:
     reference, rows = changed.reference, []
     for name, found in changed.on_top.items():
-        interval = "-" if found.low is None else f"[{found.low:.3f} {found.high:.3f}]"
-        rows.append([name, f"{found.estimate:.3f} {interval}"])
-    table = tabulated(["changed word", "on top"], rows, "left", "center")
+        cells = (_cell(one).replace("\n", " ") for one in (found.by_p, found.by_evidence))
+        rows.append([name, *cells])
+    headers = ["changed word", "on top by P", "on top by evidence"]
+    table = tabulated(headers, rows, "left", "center")
     speakers = len(set(reference.units.speakers))
     return f"{len(reference.units.utterances)} strings of digits of {speakers} speakers\n{table}"
 
@@ -231,7 +236,13 @@ def graded_results(
         },
         "changed_words": {
             "num_utterances": 0 if changed is None else len(changed.reference.units.utterances),
-            "systems": {name: interval_fields("on_top", found) for name, found in on_top.items()},
+            "systems": {
+                name: {
+                    **interval_fields("on_top", found.by_p),
+                    **interval_fields("on_top_by_evidence", found.by_evidence),
+                }
+                for name, found in on_top.items()
+            },
         },
     }
 

@@ -227,17 +227,19 @@ def test_a_changed_word_is_found_where_nothing_else_has_as_high_a_probability():
     reference = graded_of(items)
     np.testing.assert_array_equal(reference.changed, [0, 4, 8, 11, 12])
     cuts = [
-        cut("u0", [0.9, 0.8, 0.8, 0.1]),  # found
+        cut("u0", [0.9, 0.8, 0.1, 0.1]),  # found
         cut("u1", [0.9, 0.8, 0.8, 0.1]),  # another word is higher
         cut("u2", [0.1, 0.2, 0.0, 0.2], words=[0.1, 0.15, 0.2]),  # found, by the words' own P
         cut("u3", [0.3, 0.0, 0.0, 0.3]),  # a tie
     ]  # u4 is missing
     rows = [*trivial_hypotheses(reference), read(reference, *cuts)]
     on_top = changed_on_top(reference, rows, num_resamples=100)
-    assert on_top["flag-all"].estimate == 0
-    found = on_top["ours"]
+    assert on_top["flag-all"].by_p.estimate == on_top["flag-all"].by_evidence.estimate == 0
+    found = on_top["ours"].by_p
     assert found.estimate == pytest.approx(2 / 5)
     assert 0 <= found.low < found.estimate < found.high <= 1
+    # u1 is found, too: both units of that word are likely wrong, of the other one its only unit.
+    assert on_top["ours"].by_evidence.estimate == pytest.approx(3 / 5)
 
     plain, probability = simulated()
     evaluation = evaluate_graded(plain, [hypothesis_of(plain, "ours", probability)], (), 10)
@@ -250,6 +252,7 @@ def test_a_changed_word_is_found_where_nothing_else_has_as_high_a_probability():
     results = graded_results(evaluation, changed)["changed_words"]
     assert results["num_utterances"] == 5
     assert results["systems"]["ours"]["on_top"] == pytest.approx(0.4)
+    assert results["systems"]["ours"]["on_top_by_evidence"] == pytest.approx(0.6)
 
 
 def test_the_table_is_narrow_enough():
