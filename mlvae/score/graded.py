@@ -289,9 +289,9 @@ def with_interval(values: np.ndarray, num_speakers: int) -> Difference | None:
 class ChangedOnTop:
     """In what fraction of the utterances with a changed word it is above each other word."""
 
-    by_p: Difference  # by P(any unit of the word is mispronounced)
+    by_p: Difference  # by P of the words, see `GradedHypothesis`
     # by the evidence of `mlvae.audit` that another word was said: the sum of its units' log
-    # likelihood ratios, to the mean P of all these utterances
+    # likelihood ratios, to the mean P of all units of these utterances
     by_evidence: Difference
 
 
@@ -310,13 +310,16 @@ def changed_on_top(
     count = weights.shape[1]
     found = {}
     for hypothesis in hypotheses:
+        missing = set(hypothesis.missing)
+        answered = np.array([name not in missing for name in reference.units.utterances])
         p = hypothesis.probabilities
+        usual = p[answered[reference.units.utterance]].mean() if answered.any() else 0.0
         ratios = np.bincount(
-            reference.word, log_ratios(p, p.mean()), minlength=len(reference.word_scores)
+            reference.word, log_ratios(p, usual), minlength=len(reference.word_scores)
         )
         fractions = []
         for values in (hypothesis.word_probabilities, ratios):
-            hits = _changed_is_highest(reference, values)
+            hits = answered & _changed_is_highest(reference, values)
             on_top, total = (weights @ _sums(reference.clusters, count, hits, 1)).T
             fractions.append(with_interval(on_top / total, count))
         found[hypothesis.name] = ChangedOnTop(*fractions)

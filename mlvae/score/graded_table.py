@@ -64,9 +64,9 @@ flag-all     P = 1 for every unit"""
 CHANGED_NOTE = """
 on top       fraction of the strings of digits, one word of the text replaced by another digit, in
              which that word is above each other one; what is missing counts as wrong
-  by P       P that any unit of the word is mispronounced
+  by P       P of the words, as for the correlation
   evidence   that another word was said, as `mlvae audit` has it: log odds of its units' P, less
-             those of the mean P of all strings, summed up"""
+             those of the mean P of all units of the strings, summed up"""
 DIFFERENCE_NOTE = """
 difference   of the AP of two systems on the same resamples of speakers; * the interval excludes 0;
              each interval holds by itself, not all of them at once"""

@@ -221,7 +221,8 @@ def test_flag_all_is_the_base_rate_and_random_is_near_it():
 
 
 def test_a_changed_word_is_found_where_nothing_else_has_as_high_a_probability():
-    items = [line(f"u{i}", [None] * 4, [1, 2, 1], speaker=f"s{i}") for i in range(5)]
+    words = [[1, 2, 1]] * 4 + [[1, 3]]
+    items = [line(f"u{i}", [None] * 4, w, speaker=f"s{i}") for i, w in enumerate(words)]
     for item, place in zip(items, (0, 1, 2, 2, 0)):
         item.custom["changed_word"] = place
     reference = graded_of(items)
@@ -231,7 +232,7 @@ def test_a_changed_word_is_found_where_nothing_else_has_as_high_a_probability():
         cut("u1", [0.9, 0.8, 0.8, 0.1]),  # another word is higher
         cut("u2", [0.1, 0.2, 0.0, 0.2], words=[0.1, 0.15, 0.2]),  # found, by the words' own P
         cut("u3", [0.3, 0.0, 0.0, 0.3]),  # a tie
-    ]  # u4 is missing
+    ]  # u4 is missing, whose changed word is the shortest
     rows = [*trivial_hypotheses(reference), read(reference, *cuts)]
     on_top = changed_on_top(reference, rows, num_resamples=100)
     assert on_top["flag-all"].by_p.estimate == on_top["flag-all"].by_evidence.estimate == 0
