@@ -72,12 +72,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     trained = read_experiment(args)
     seconds = sum(cut.duration for cut in trained.test)
     training = json.loads((trained.setup.folder / "training.json").read_bytes())
-    config, trusted = trained.setup.settings.judge, training["trusted"]
+    config = trained.setup.settings.judge
+    train = trained.train if training["trusted"] else None
     rows: list[list] = []
     for name, size in GROUPS.items():
         system = replace(trained.system, adapted=size != 0)
         valid, test = (grouped(cuts, size) for cuts in (trained.valid, trained.test))
-        judge = fit_judge(system, valid, trained.aligner, config, args.seed, trusted)
+        judge = fit_judge(system, valid, trained.aligner, config, args.seed, train)
         start = time.perf_counter()
         ready = system.adapted_to(test)
         adaptation = time.perf_counter() - start

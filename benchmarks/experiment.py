@@ -55,6 +55,7 @@ class Experiment:
     setup: Setup
     system: TrainedMlVae
     aligner: Aligner
+    train: CutSet
     valid: CutSet
     test: CutSet
     reference: Reference
@@ -116,8 +117,9 @@ def read_experiment(args: Namespace) -> Experiment:
         args.seed,
         args.exp_dir / args.system,
     )
-    valid, test = (
-        load_cuts(args.exp_dir / "fa" / f"cuts_{split}.jsonl.gz") for split in ("valid", "test")
+    train, valid, test = (
+        load_cuts(args.exp_dir / "fa" / f"cuts_{split}.jsonl.gz")
+        for split in ("train", "valid", "test")
     )
     path = args.data_dir / "reference.jsonl.gz"
     scores = None
@@ -127,4 +129,5 @@ def read_experiment(args: Namespace) -> Experiment:
     else:
         reference = read_reference(path)
     system, aligner = load_ml_vae(setup, test), load_aligner(setup, test)
-    return Experiment(setup, system, aligner, valid, test, reference, scores, args.threshold)
+    parts = train, valid, test
+    return Experiment(setup, system, aligner, *parts, reference, scores, args.threshold)

@@ -29,7 +29,7 @@ from benchmarks.experiment import METRICS, experiment_parser, metrics, read_expe
 from mlvae.program import start_program
 from mlvae.score.ranking import average_precision
 from mlvae.systems import Setup
-from mlvae.systems.judge import HeldOut, hold_out, measure, sequences_of
+from mlvae.systems.judge import HeldOut, hold_out, measure, relative_rates, sequences_of
 from mlvae.train.evidence import (
     MEDIAN_PART,
     Evidence,
@@ -60,6 +60,7 @@ class Variant:
     expected: float | None = None  # as speaker_std
     # of the measures, in the judge of a trusted model; None: of one that is not
     weights: Sequence[float] | None = None
+    one_rate: bool = False  # whether no unit of a trusted model is wrong more often than others
 
 
 NONE = 1e-3
@@ -84,6 +85,7 @@ SHIPPED = tuple(trusted_weights(len(ALL)))
 #: Of a trusted model.
 TRUSTED = (
     Variant("shipped", weights=SHIPPED),
+    Variant("one rate of all units", weights=SHIPPED, one_rate=True),
     Variant("acceptor alone", weights=(1, 0, 0, 0, 0)),
     Variant("log ratios alone", weights=(0, 0, 1 / 2, 0, 1 / 2)),
     Variant("acceptor and log ratios alike", weights=(1 / 3, 0, 1 / 3, 0, 1 / 3)),
@@ -102,6 +104,7 @@ def judged(
     test: np.ndarray,
     units: UnitSequences,
     setup: Setup,
+    relative: np.ndarray,
     rate: float | None = None,
 ) -> tuple[np.ndarray, float]:
     """P(mispronounced) of the test part by a variant, and its AP of replaced units.
@@ -112,7 +115,8 @@ def judged(
         test: measures (n, M) of the test part.
         units: of the test part.
         setup: of the system.
-        rate: of mispronounced units that a trusted model finds before it is adapted.
+        relative: how much more often than all units a trusted model hears each as another.
+        rate: of mispronounced units that it finds before it is adapted.
     """
     sequences, corrupted = held_out.sequences, held_out.corrupted
     if variant.alone:
@@ -125,11 +129,12 @@ def judged(
             config = replace(config, **{name: getattr(variant, name)})
     columns, num_units = list(variant.columns), len(setup.table)
     if variant.weights is not None:
-        evidence, rate = fit_to_answers(
-            held_out.measures, sequences, num_units, np.array(variant.weights), rate
+        relative = np.ones(num_units) if variant.one_rate else relative
+        evidence, of_units = fit_to_answers(
+            held_out.measures, sequences, relative, np.array(variant.weights), rate
         )
         evidence = replace(evidence, median_part=variant.median_part)
-        rates = Rates.independent(rate, num_units, config)
+        rates = Rates.independent(evidence.rate, of_units, config)
         return _answers(evidence, rates, held_out, test, units)
     evidence = fit_evidence(
         held_out.measures[:, columns],
@@ -168,7 +173,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         for even, confusable in ((False, 0.25), (True, 1.0))
     }
-    rate = system.unadapted_rate(aligner.align(trained.valid, system.dataset.plain())[0])
+    valid, _ = aligner.align(trained.valid, system.dataset.plain())
+    rate = system.unadapted_rate(valid)
+    relative = relative_rates(system, [*trained.train, *valid], aligner)
     system = system.adapted_to(trained.test)
     wrong = system.wrong_units(trained.test)
     known = trained.known(wrong)
@@ -185,7 +192,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     training = json.loads((trained.setup.folder / "training.json").read_bytes())
     for variant in TRUSTED if training["trusted"] else VARIANTS:
         found, replaced = judged(
-            variant, held_out[variant.even], measures, sequences, trained.setup, rate
+            variant, held_out[variant.even], measures, sequences, trained.setup, relative, rate
         )
         add(variant.name, found, replaced)
     trained.describe(known)

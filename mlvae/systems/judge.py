@@ -44,9 +44,11 @@ from mlvae.train.evidence import (
     Evidence,
     fit_evidence,
     fit_to_answers,
+    heard_otherwise,
+    rates_of_units,
     replace_units,
 )
-from mlvae.train.goodness import UnitModel
+from mlvae.train.goodness import Goodness, UnitModel
 from mlvae.train.pronunciations import by_position, positions_of_slots
 from mlvae.train.rates import Rates, RatesConfig, UnitSequences, fit_rates, unit_sequences
 from mlvae.train.settings import Decoding
@@ -66,7 +68,8 @@ class JudgeConfig(Settings):
     #: Prior of how often units are mispronounced.
     rates: RatesConfig = field(default_factory=RatesConfig)
     corruption_rate: Rate = 0.1  # fraction of units that are replaced on purpose
-    max_cuts: Count = 1000  # held-out cuts that are used, in the order of their ids
+    #: Held-out cuts that are used, and as many training cuts where the model is trusted.
+    max_cuts: Count = 1000
 
 
 @dataclass(frozen=True)
@@ -175,13 +178,16 @@ def measure(
     odds = [wrong[cut.id].double().logit().clamp(-LARGEST_ODDS, LARGEST_ODDS) for cut in cuts]
     columns = [torch.cat(odds).numpy()]
     for model in models:
-        found = {
-            cut.id: model.goodness(cut, log_probs)
-            for cut, log_probs in model.of_cuts(CutSet.from_cuts(cuts))
-        }
-        for name in ("gop", "ratio"):
-            columns.append(-torch.cat([getattr(found[cut.id], name) for cut in cuts]).numpy())
+        found = _goodness(cuts, model)
+        columns += [-found.gop.numpy(), -found.ratio.numpy()]
     return np.stack(columns, axis=1)
+
+
+def _goodness(cuts: Sequence[Cut], model: UnitModel) -> Goodness:
+    """Goodness of pronunciation of the units of cuts, one after another."""
+    some = CutSet.from_cuts(cuts)
+    found = {cut.id: model.goodness(cut, log_probs) for cut, log_probs in model.of_cuts(some)}
+    return Goodness(*map(torch.cat, zip(*(found[cut.id] for cut in cuts))))
 
 
 _Searched = TypeVar("_Searched", bound="SearchedModel")
@@ -321,8 +327,28 @@ def hold_out(
 
 def _aligned(system: SearchedModel, cuts: CutSet, aligner: Aligner, config: JudgeConfig) -> CutSet:
     """The cuts that a judge is fitted to, aligned."""
-    some = sorted(cuts, key=lambda cut: cut.id)[: config.max_cuts]
-    return aligner.align(CutSet.from_cuts(some), system.dataset.plain())[0]
+    return aligner.align(CutSet.from_cuts(_some(cuts, config)), system.dataset.plain())[0]
+
+
+def _some(cuts: CutSet, config: JudgeConfig) -> list[Cut]:
+    """As many cuts as a judge is fitted to, evenly spread in the order of ids: of all speakers."""
+    ordered = sorted(cuts, key=lambda cut: cut.id)
+    size = min(len(ordered), config.max_cuts)
+    return [ordered[number * len(ordered) // size] for number in range(size)]
+
+
+def relative_rates(system: SearchedModel, cuts: Sequence[Cut], aligner: Aligner) -> np.ndarray:
+    """How much more often than all units each is heard as another, float64 (N,).
+
+    Args:
+        system: as in :func:`hold_out`; its features are not adapted.
+        cuts: with features, canonical units and the tier ``fa``.
+        aligner: the same.
+    """
+    table = system.dataset.table
+    ratios = [-_goodness(cuts, model).ratio.numpy() for model in system.unit_models(aligner)]
+    heard = heard_otherwise(np.stack(ratios, axis=1))
+    return rates_of_units(heard, sequences_of(cuts, table).unit, len(table))
 
 
 def _measured(
@@ -341,7 +367,7 @@ def fit_judge(
     aligner: Aligner,
     config: JudgeConfig,
     seed: int,
-    trusted: bool = False,
+    trained: CutSet | None = None,
 ) -> Judge:
     """Fit a judge to held-out cuts.
 
@@ -351,21 +377,22 @@ def fit_judge(
         aligner: the same.
         config: the same.
         seed: the same.
-        trusted: whether the model's own answers are what the measures are to tell; otherwise units
-            are replaced.
+        trained: of a trusted model the cuts that it was trained on, with the tier ``fa``. Its own
+            answers are then what the measures are to tell. None: units are replaced.
 
     Raises:
         ValueError: no unit of the cuts can be replaced, or none has a path.
     """
     table = system.dataset.table
-    if trusted:
+    if trained is not None:
         aligned = _aligned(system, cuts, aligner, config)
         measures, sequences, known = _measured(system.adapted_to(aligned), aligned, aligner)
         if not known:
             raise ValueError("no utterance of the held-out part has a path: nothing to learn from")
         rate = system.unadapted_rate(aligned)
-        evidence, rate = fit_to_answers(measures, sequences, len(table), rate=rate)
-        rates = Rates.independent(rate, len(table), config.rates)
+        relative = relative_rates(system, [*_some(trained, config), *aligned], aligner)
+        evidence, of_units = fit_to_answers(measures, sequences, relative, rate=rate)
+        rates = Rates.independent(evidence.rate, of_units, config.rates)
         return Judge(evidence, rates, system.unit_models(aligner), table)
     found = hold_out(system, cuts, aligner, config, seed)
     evidence = fit_evidence(

@@ -149,8 +149,8 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
         if as_it_was and (setup.init / JUDGE).is_file():
             judge = load_judge(setup.init / JUDGE, system.unit_models(aligner), setup.table)
         else:
-            trusted = training["trusted"]
-            judge = fit_judge(system, valid_cuts, aligner, settings.judge, seed, trusted)
+            trained = train_cuts if training["trusted"] else None
+            judge = fit_judge(system, valid_cuts, aligner, settings.judge, seed, trained)
         training["judge"] = keep_judge(judge, setup)
     keeper.remove()
     return training

@@ -29,6 +29,11 @@ tell (:func:`fit_to_answers`). The rate is then the model's, and the measures co
 is of. Half of the deviation is the acceptor's, the other half that of the log ratios: such a model
 knows the sounds that may have been said instead, and of a mean log posterior, which is low of any
 odd sound, it learns no more.
+
+Such a model also hears which units are wrong more often than others (:func:`rates_of_units`): those
+in whose place its acoustic models, which are told no rate, hear another unit. A deviation is then
+one from what is usual for the tokens that are heard as what is written, as the mean of all would
+lie between the right and the wrong ones of a unit that many say otherwise.
 """
 
 from __future__ import annotations
@@ -40,7 +45,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import brentq, minimize
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from mlvae.train.rates import UnitSequences
 
@@ -60,6 +65,8 @@ CONFUSABLE = 0.25
 RIDGE = 1.0
 #: Units that the prior of r is worth.
 RATE_UNITS = 10.0
+#: Tokens that the rate of all units is worth in that of one.
+HEARD_UNITS = 20.0
 #: Least and largest rate of mispronounced units that a trusted model is taken to find.
 RATE_LIMITS = 1e-3, 0.9
 #: Rates r that are tried.
@@ -144,50 +151,94 @@ def fit_evidence(
 def fit_to_answers(
     measures: np.ndarray,
     sequences: UnitSequences,
-    num_units: int,
+    relative_rates: np.ndarray,
     weights: np.ndarray | None = None,
     rate: float | None = None,
-) -> tuple[Evidence, float]:
+) -> tuple[Evidence, np.ndarray]:
     """Learn what is usual from held-out units, and what a deviation means from a model's answers.
 
     Args:
         measures: float64 (n, 1 + 2 K), of the utterances under their own text: the log-odds of
             P(mispronounced) over all paths, and by acoustic model its negative GOP and log ratio.
         sequences: of these n units.
-        num_units: N, different units.
+        relative_rates: float64 (N,), how much more often than all units each of the N different
+            ones is wrong, above 0; see :func:`rates_of_units`.
         weights: float64 (1 + 2 K,), of the measures, of sum 1; None: :func:`trusted_weights`.
         rate: of mispronounced units, where it is known better than from these answers.
 
     Returns:
-        The evidence, and the rate of mispronounced units that was given or that the model finds.
+        The evidence, and the rate of mispronounced units, float64 (N,). Over the n units their P
+        has the rate that was given, or that the model finds.
     """
     if weights is None:
         weights = trusted_weights(measures.shape[1])
-    usual = _Usual.of(measures, sequences.unit, num_units, weights)
+    as_written = ~heard_otherwise(measures[:, 2::2])
+    if not as_written.any():
+        as_written[:] = True
+    num_units = len(relative_rates)
+    usual = _Usual.of(measures[as_written], sequences.unit[as_written], num_units, weights)
     mean = usual.mean_deviation(measures, sequences.unit)
     median = float(np.median(mean))
     z = _centred(mean, sequences.utterance, median, MEDIAN_PART)
-    wrong = 1 / (1 + np.exp(-measures[:, 0]))
-    given, rate = rate, wrong.mean() if rate is None else rate
-    rate = float(np.clip(rate, *RATE_LIMITS))
+    wrong = expit(measures[:, 0])
+    rate = float(np.clip(wrong.mean() if rate is None else rate, *RATE_LIMITS))
+    rates = np.clip(rate * relative_rates, *RATE_LIMITS)
+    prior = logit(rates)[sequences.unit]
 
     def loss(found: np.ndarray) -> tuple[float, np.ndarray]:
-        logit = found[0] + found[1] * z
-        slope = 1 / (1 + np.exp(-np.clip(logit, -50, 50))) - wrong
-        total = (np.logaddexp(0, logit) - wrong * logit).sum() + RIDGE / 2 * found[1] ** 2
+        odds = prior + found[0] + found[1] * z
+        slope = expit(odds) - wrong
+        total = (np.logaddexp(0, odds) - wrong * odds).sum() + RIDGE / 2 * found[1] ** 2
         return total, np.array([slope.sum(), slope @ z + RIDGE * found[1]])
 
-    bias, weight = minimize(loss, np.array([-1.0, 1.0]), jac=True, method="L-BFGS-B").x.tolist()
-    if given is not None:
+    bias, weight = minimize(loss, np.array([0.0, 1.0]), jac=True, method="L-BFGS-B").x.tolist()
+    odds = prior + bias + weight * z
 
-        def excess(shift: float) -> float:
-            return float(expit(bias + weight * z + shift).mean()) - rate
+    def excess(shift: float) -> float:
+        return float(expit(odds + shift).mean()) - rate
 
-        # Between these all units have at most this rate, and at least.
-        shifts = math.log(rate / (1 - rate)) - bias - weight * z
-        bias += brentq(excess, shifts.min() - 1, shifts.max() + 1)
-    bias -= math.log(rate / (1 - rate))
-    return Evidence(*usual.as_tuples(), median, weight, bias, rate), rate
+    # Between these all units have at most this rate, and at least.
+    shifts = logit(rate) - odds
+    bias += brentq(excess, shifts.min() - 1, shifts.max() + 1)
+    return Evidence(*usual.as_tuples(), median, weight, bias, rate), rates
+
+
+def heard_otherwise(ratios: np.ndarray) -> np.ndarray:
+    """Bool (n,): whether acoustic models together hear another unit than the one that is written.
+
+    Args:
+        ratios: float64 (n, K), of K models the negative log ratio to the best other unit; NaN for
+            a unit without frames, which is heard as another.
+
+    Example:
+        >>> heard_otherwise(np.array([[1.0, -2.0], [3.0, -2.0], [np.nan, np.nan]])).tolist()
+        [False, True, True]
+    """
+    return np.isnan(ratios).any(1) | (ratios.sum(1) > 0)
+
+
+def rates_of_units(heard: np.ndarray, units: np.ndarray, num_units: int) -> np.ndarray:
+    """How much more often than all units each is heard as another.
+
+    What P over all paths says of it is no such rate: the acceptor knows one rate for all.
+
+    Args:
+        heard: bool (n,), of n tokens; see :func:`heard_otherwise`.
+        units: int64 (n,), the unit that is written, from 0 to N - 1.
+        num_units: N.
+
+    Returns:
+        float64 (N,), above 0; 1 is as often as all. That of few tokens is drawn towards 1.
+
+    Example:
+        >>> heard = np.array([True] * 180 + [False] * 820)
+        >>> rates_of_units(heard, np.array([0] * 480 + [1] * 520), 3).round(2).tolist()
+        [2.03, 0.04, 1.0]
+    """
+    # One more of each kind: a rate of all that is neither 0 nor 1.
+    rate = (heard.sum() + 1) / (len(heard) + 2)
+    wrong = np.bincount(units, heard, num_units) + HEARD_UNITS * rate
+    return wrong / (np.bincount(units, minlength=num_units) + HEARD_UNITS) / rate
 
 
 def trusted_weights(num_measures: int) -> np.ndarray:

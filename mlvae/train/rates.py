@@ -134,10 +134,18 @@ class Rates:
         return cls(**{**content, "config": config, "of_units": tuple(content["of_units"])})
 
     @classmethod
-    def independent(cls, rate: float, num_units: int, config: RatesConfig) -> Rates:
-        """Units that are wrong at one known rate, whatever is said before them and by whom."""
+    def independent(cls, rate: float, of_units: np.ndarray, config: RatesConfig) -> Rates:
+        """Units that are wrong at known rates, whatever is said before them and by whom.
+
+        Args:
+            rate: of all units, between 0 and 1.
+            of_units: float64 (N,), of each unit, the same.
+            config: the prior.
+        """
         still = replace(config, expected=rate, speaker_std=LEAST_STD)
-        return cls(still, math.log(rate / (1 - rate)), 0.0, 0.0, (0.0,) * num_units, rate)
+        odds = math.log(rate / (1 - rate))
+        effects = np.log(of_units) - np.log1p(-of_units) - odds
+        return cls(still, odds, 0.0, 0.0, tuple(effects.tolist()), rate)
 
     def correctness(self, sequences: UnitSequences, log_ratio: np.ndarray) -> Correctness:
         """What the chain says of some units, after the effects of their speakers are fitted.

@@ -14,11 +14,14 @@ from mlvae.train.evidence import (
     fit_evidence,
     fit_ratio,
     fit_to_answers,
+    heard_otherwise,
+    rates_of_units,
     replace_units,
 )
 from mlvae.train.rates import Rates, RatesConfig, fit_rates, unit_sequences
 
 NUM_UNITS = 4
+ALIKE = np.ones(NUM_UNITS)
 
 
 def sequences_of(size: int, seed: int):
@@ -57,24 +60,28 @@ def test_measures_correct_which_units_a_model_finds_and_not_how_many():
     wrong = random.random(5000) < 0.15
     own = random.normal(5.0 * wrong - 3.0, 2.0)  # log-odds
     others = random.normal(2.0 * wrong[:, None], 1.0, (5000, 2))
-    evidence, rate = fit_to_answers(np.column_stack([own, others]), sequences, NUM_UNITS)
+    evidence, of_units = fit_to_answers(np.column_stack([own, others]), sequences, ALIKE)
     assert evidence.weights == (0.5, 0.0, 0.5)  # none for the mean log posterior
     answers = 1 / (1 + np.exp(-own))
+    rate = evidence.rate
     assert rate == pytest.approx(answers.mean())
-    rates = Rates.independent(rate, NUM_UNITS, RatesConfig())
+    assert of_units == pytest.approx(np.full(NUM_UNITS, rate))
+    rates = Rates.independent(rate, of_units, RatesConfig())
     ratio = evidence.log_ratio(np.column_stack([own, others]), sequences)
     found = rates.correctness(sequences, ratio).mispronounced
     assert found.mean() == pytest.approx(rate, abs=0.01)
     odds = np.log(rate / (1 - rate)) + ratio  # nothing but the evidence counts
     np.testing.assert_allclose(found, 1 / (1 + np.exp(-odds)), atol=1e-6)
     assert average_precision(found, wrong) > average_precision(answers, wrong) + 0.02
-    other, rate = fit_to_answers(np.column_stack([own, others]), sequences, NUM_UNITS, rate=0.3)
-    assert rate == 0.3  # known from elsewhere: as many units are wrong, and the same come first
-    rates = Rates.independent(rate, NUM_UNITS, RatesConfig())
+    other, of_units = fit_to_answers(np.column_stack([own, others]), sequences, ALIKE, rate=0.3)
+    # Known from elsewhere: as many units are wrong, and the same come first.
+    assert other.rate == 0.3
+    rates = Rates.independent(other.rate, of_units, RatesConfig())
     ratio = other.log_ratio(np.column_stack([own, others]), sequences)
     assert rates.correctness(sequences, ratio).mispronounced.mean() == pytest.approx(0.3, abs=1e-6)
-    assert (other.weight, other.median) == (evidence.weight, evidence.median)
-    again, _ = fit_to_answers(own[:, None], sequences, NUM_UNITS)
+    assert other.median == evidence.median
+    assert other.weight == pytest.approx(evidence.weight, rel=1e-3)
+    again, _ = fit_to_answers(own[:, None], sequences, ALIKE)
     assert again.weights == (1.0,) and again.weight > 0
 
 
@@ -82,9 +89,49 @@ def test_measures_correct_which_units_a_model_finds_and_not_how_many():
 @pytest.mark.parametrize("odds", [-40.0, 40.0])
 def test_a_model_that_is_sure_of_all_units_gives_finite_evidence(odds, given):
     sequences = sequences_of(100, 1)
-    evidence, rate = fit_to_answers(np.full((100, 2), odds), sequences, NUM_UNITS, rate=given)
+    relative = np.array([0.01, 1.0, 1.0, 100.0])
+    evidence, of_units = fit_to_answers(np.full((100, 2), odds), sequences, relative, rate=given)
     ratio = evidence.log_ratio(np.full((100, 2), odds), sequences)
-    assert np.isfinite(ratio).all() and 0 < rate < 1
+    assert np.isfinite(ratio).all() and (of_units > 0).all() and (of_units < 1).all()
+
+
+def test_a_unit_that_many_say_otherwise_is_found_by_what_is_heard_of_it():
+    """Half of its tokens are wrong, and the model has learned from the text that they are right."""
+    random = np.random.default_rng(0)
+    sequences = sequences_of(20_000, 1)
+    rate = np.array([0.5, 0.05, 0.05, 0.05])[sequences.unit]
+    wrong = random.random(len(rate)) < rate
+    own = random.normal(4.0 * wrong - 4.0 - (sequences.unit == 0), 3.0)  # log-odds
+    ratios = random.normal(2.0 * wrong - 1.0, 1.0)
+    measures = np.column_stack([own, own, ratios])
+    relative = rates_of_units(heard_otherwise(measures[:, 2::2]), sequences.unit, NUM_UNITS)
+    assert relative[0] > 1.5 and (relative[1:] < 0.9).all()
+
+    def found(relative: np.ndarray) -> np.ndarray:
+        evidence, of_units = fit_to_answers(measures, sequences, relative, rate=wrong.mean())
+        rates = Rates.independent(evidence.rate, of_units, RatesConfig())
+        ratio = evidence.log_ratio(measures, sequences)
+        return rates.correctness(sequences, ratio).mispronounced
+
+    told, untold = found(relative), found(ALIKE)
+    for answer in (told, untold):
+        assert answer.mean() == pytest.approx(wrong.mean(), abs=1e-6)  # the rate of all is given
+    assert ((told > 0.5) != wrong).sum() < 0.9 * ((untold > 0.5) != wrong).sum()
+    assert average_precision(told, wrong) > average_precision(untold, wrong) + 0.03
+
+
+def test_rates_of_units_say_nothing_of_what_was_not_heard():
+    units = np.array([0] * 200 + [1] * 2)
+    for heard in (np.zeros(202, dtype=bool), np.ones(202, dtype=bool)):
+        relative = rates_of_units(heard, units, 3)
+        assert (relative > 0).all() and relative[2] == 1.0
+        assert abs(relative[1] - 1) < abs(relative[0] - 1) or relative[0] == pytest.approx(
+            1, abs=0.01
+        )
+    assert (
+        rates_of_units(np.zeros(0, dtype=bool), np.zeros(0, dtype=np.int64), 3).tolist()
+        == [1.0] * 3
+    )
 
 
 def test_what_is_usual_for_a_unit_and_its_recording_is_little_evidence():
