@@ -503,8 +503,8 @@ TRUSTED_JUDGE = """\
 Each row fits the judge of the trained ml-vae-sub to the validation part in another way; nothing is
 trained again. The column *replaced* needs no reference: it is the AP of validation units in whose
 text some were replaced at random. The weights of the measures were chosen by it, by a person who
-saw the other columns, too. Part of a recording's median is kept for the sake of texts that are
-wrong as a whole.
+saw the other columns, too. Rates by unit, which it does not show, were taken in view of the others.
+Part of a recording's median is kept for the sake of texts that are wrong as a whole.
 """
 
 SPEECHOCEAN_OPTIONS = {

@@ -6,7 +6,7 @@ speaker, and whatever is estimated from its own answers feeds on itself. A judge
 with other measures (:mod:`mlvae.train.evidence`) and with how mispronunciations cluster
 (:mod:`mlvae.train.rates`). It is fitted after training, to held-out cuts: to units that are
 replaced on purpose, and to the units as they are for how often they are wrong, under a prior; or,
-where the model is trusted, to its own answers.
+where the model is trusted, to its own answers and to which units it hears otherwise than written.
 
 The features of an adapted system (:mod:`mlvae.train.adaptation`) are those of each speaker, where
 it is fitted as where it answers.
@@ -327,10 +327,10 @@ def hold_out(
 
 def _aligned(system: SearchedModel, cuts: CutSet, aligner: Aligner, config: JudgeConfig) -> CutSet:
     """The cuts that a judge is fitted to, aligned."""
-    return aligner.align(CutSet.from_cuts(_some(cuts, config)), system.dataset.plain())[0]
+    return aligner.align(CutSet.from_cuts(some_cuts(cuts, config)), system.dataset.plain())[0]
 
 
-def _some(cuts: CutSet, config: JudgeConfig) -> list[Cut]:
+def some_cuts(cuts: CutSet, config: JudgeConfig) -> list[Cut]:
     """As many cuts as a judge is fitted to, evenly spread in the order of ids: of all speakers."""
     ordered = sorted(cuts, key=lambda cut: cut.id)
     size = min(len(ordered), config.max_cuts)
@@ -390,7 +390,7 @@ def fit_judge(
         if not known:
             raise ValueError("no utterance of the held-out part has a path: nothing to learn from")
         rate = system.unadapted_rate(aligned)
-        relative = relative_rates(system, [*_some(trained, config), *aligned], aligner)
+        relative = relative_rates(system, [*some_cuts(trained, config), *aligned], aligner)
         evidence, of_units = fit_to_answers(measures, sequences, relative, rate=rate)
         rates = Rates.independent(evidence.rate, of_units, config.rates)
         return Judge(evidence, rates, system.unit_models(aligner), table)

@@ -20,7 +20,14 @@ from mlvae.score.ranking import area_under_curve
 from mlvae.systems import Setup
 from mlvae.systems.acoustic import PosteriorNetwork
 from mlvae.systems.align import new_aligner
-from mlvae.systems.judge import JUDGE, JudgeConfig, fit_judge, measure
+from mlvae.systems.judge import (
+    JUDGE,
+    JudgeConfig,
+    fit_judge,
+    measure,
+    relative_rates,
+    some_cuts,
+)
 from mlvae.systems.localize import TrainedMlVae
 from mlvae.systems.ml_vae import MlVaeSettings, load_ml_vae, train_ml_vae
 from mlvae.tiers import DELETED, tier, with_units
@@ -33,6 +40,7 @@ from tests.train.tiny import (
     TABLE,
     dataset,
     make_cut,
+    spoken_cut,
     spoken_cuts,
     tiny_model_config,
 )
@@ -182,6 +190,28 @@ def test_the_judge_is_kept_and_a_damaged_one_is_named(system, tmp_path):
     path.unlink()
     with pytest.raises(ValueError, match="run stage 4 again"):
         load_ml_vae(copy, cuts)
+
+
+def test_a_unit_that_many_say_otherwise_has_a_rate_of_its_own(system):
+    setup, aligner, _ = system
+    random, cuts = np.random.default_rng(0), []
+    for number in range(60):
+        written = random.integers(0, len(TABLE), 4).tolist()
+        half = number % 2 == 0
+        said = [1 if unit == 0 and half else unit for unit in written]
+        cuts.append(spoken_cut(f"habit-{number:02d}", said, written, seed=number))
+    aligned, _ = aligner.align(CutSet.from_cuts(cuts), dataset())
+    relative = relative_rates(load_ml_vae(setup, aligned), list(aligned), aligner)
+    assert relative[0] > 1.5 and (relative[1:] < 1).all()
+
+
+def test_a_judge_is_fitted_to_cuts_of_all_speakers():
+    """Ids begin with the speaker, and the first of many cuts are of some of them."""
+    cuts = [fastcopy(cut, id=f"s{n // 10}-{n % 10}") for n, cut in enumerate(spoken_cuts(40)[0])]
+    few = some_cuts(CutSet.from_cuts(cuts), JudgeConfig(max_cuts=8))
+    assert [cut.id[:2] for cut in few] == ["s0", "s0", "s1", "s1", "s2", "s2", "s3", "s3"]
+    every = some_cuts(CutSet.from_cuts(cuts[::-1]), JudgeConfig())
+    assert [cut.id for cut in every] == [cut.id for cut in cuts]
 
 
 def test_few_held_out_units_are_enough_for_a_judge(system):
