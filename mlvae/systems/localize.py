@@ -79,6 +79,8 @@ class TrainedMlVae(SearchedModel):
 
     #: Aligns what was perceived once more, for better boundaries; None: those of the best path.
     boundary_aligner: Aligner | None = None
+    #: Whether boundaries are the mean of those of the aligner and of the best path.
+    mean_boundaries: bool = False
     #: Says how likely units are mispronounced; cuts then need the tier ``fa``. None: what the
     #: lattice says.
     judge: Judge | None = None
@@ -128,7 +130,9 @@ class TrainedMlVae(SearchedModel):
         ]
         if self.boundary_aligner is not None:
             sounds = {cut.id: answers[cut.id][2] for cut in found}
-            found = refine_boundaries(found, self.dataset, self.boundary_aligner, sounds, passes)
+            found = refine_boundaries(
+                found, self.dataset, self.boundary_aligner, sounds, passes, self.mean_boundaries
+            )
         found = [
             cut if words[cut.id] is None else _with_words(cut, words[cut.id], answers[cut.id][1])
             for cut in found
@@ -305,6 +309,7 @@ def refine_boundaries(
     aligner: Aligner,
     units_of_sounds: Mapping[str, Sequence[int | None] | None] | None = None,
     passes: Passes | None = None,
+    mean: bool = False,
 ) -> list[Cut]:
     """Give the units of ``mlvae`` the times that a forced alignment of what was perceived has.
 
@@ -324,6 +329,8 @@ def refine_boundaries(
             unit each sound of that tier is, None for a sound of none, with the units that were left
             out in between, in order.
         passes: what an earlier run has done; None: nothing.
+        mean: whether times are the mean of those and of what they were. Beside a unit that was left
+            out, which had no time, they are those of the alignment.
 
     Raises:
         ValueError: ``units_of_sounds`` does not fit the tiers of a cut; names it.
@@ -339,7 +346,9 @@ def refine_boundaries(
     if not perceived:
         return list(cuts)
     aligned, _ = aligner.align(CutSet.from_cuts(perceived), dataset.plain(), passes)
-    times = {cut.id: tier(cut, "fa") for cut in aligned}
+    times = {cut.id: [(item.start, item.end) for item in tier(cut, "fa")] for cut in aligned}
+    if mean:
+        times = {name: _mean_times(sounds[name], times[name]) for name in times}
     return [_moved(cut, sounds[cut.id], times[cut.id]) if cut.id in times else cut for cut in cuts]
 
 
@@ -394,24 +403,44 @@ def _with_sounds(cut: Cut, sounds: Sequence[_Sound]) -> Cut:
     return with_tiers(copy, {"fa": items})
 
 
-def _moved(cut: Cut, sounds: Sequence[_Sound], times: Sequence[AlignmentItem]) -> Cut:
-    """A cut whose units have the times of their sounds; one without has no length."""
+def _mean_times(
+    sounds: Sequence[_Sound], times: Sequence[tuple[float, float]]
+) -> list[tuple[float, float]]:
+    """Begin and end of each sound: the mean of where it lies up to now and of other times."""
+    mean: list[tuple[float, float]] = []
+    last = 0.0
+    beside = [False, *(sound.deleted for sound in sounds), False]
+    for number, (sound, (start, end)) in enumerate(zip(sounds, times)):
+        if not (sound.deleted or beside[number]):
+            start = (start + sound.start) / 2
+        if not (sound.deleted or beside[number + 2]):
+            end = (end + sound.start + sound.duration) / 2
+        start = max(start, last)
+        last = max(start, end)
+        mean.append((start, last))
+    return mean
+
+
+def _moved(cut: Cut, sounds: Sequence[_Sound], times: Sequence[tuple[float, float]]) -> Cut:
+    """A cut whose units have the begins and ends of their sounds; one without has no length."""
     of_unit = {sound.unit: time for sound, time in zip(sounds, times)}
     new_times: list[tuple[float, float]] = []
-    last = times[0].start
+    last = times[0][0]
     for number in range(len(tier(cut, "mlvae"))):
-        time = of_unit.get(number)
-        new_times.append((last, 0.0) if time is None else (time.start, time.duration))
-        last = last if time is None else time.end
+        start, last = of_unit.get(number, (last, last))
+        new_times.append((start, last))
     moved = {name: _at(tier(cut, name), new_times) for name in UNIT_TIERS if has_tier(cut, name)}
     if has_tier(cut, VARIANT):
         spoken = [time for sound, time in zip(sounds, times) if not sound.deleted]
-        moved[VARIANT] = _at(tier(cut, VARIANT), [(time.start, time.duration) for time in spoken])
+        moved[VARIANT] = _at(tier(cut, VARIANT), spoken)
     return with_tiers(cut, moved)
 
 
 def _at(
     items: Sequence[AlignmentItem], times: Sequence[tuple[float, float]]
 ) -> list[AlignmentItem]:
-    """Items with other starts and durations."""
-    return [AlignmentItem(item.symbol, *time, item.score) for item, time in zip(items, times)]
+    """Items with other begins and ends."""
+    return [
+        AlignmentItem(item.symbol, round(start, 6), round(end - start, 6), item.score)
+        for item, (start, end) in zip(items, times)
+    ]

@@ -58,9 +58,9 @@ class MlVaeSettings(Settings):
     #: Whether features are adapted to each speaker after training, without annotation, where the
     #: judge is fitted and in localisation; see :mod:`mlvae.train.adaptation`.
     adapted: bool = False
-    #: Whose boundaries units get: the best ``path``'s, or those of an ``aligner``, a narrow model
-    #: that aligns what was perceived once more.
-    boundaries: Literal["path", "aligner"] = "path"
+    #: Whose boundaries units get: the best ``path``'s; those of an ``aligner``, a narrow model that
+    #: aligns what was perceived once more; or the ``mean`` of both.
+    boundaries: Literal["path", "aligner", "mean"] = "path"
 
 
 def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
@@ -135,7 +135,7 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
     system = SearchedModel(
         model.to(device), settings.train.topology, decoding, dataset, device, settings.adapted
     )
-    if settings.boundaries == "aligner":
+    if settings.boundaries != "path":
         checkpoint = folder / "boundaries-checkpoint.safetensors"
         aligner, its_training = train_boundary_aligner(
             system, setup, train_cuts, keeper.state.passes, checkpoint
@@ -227,7 +227,7 @@ def load_ml_vae(setup: Setup, cuts: CutSet) -> TrainedMlVae:
     metadata = load_model(setup.folder / "model.safetensors", model)
     decoding = Decoding(**metadata.get("decoding", asdict(settings.train.decoding)))
     aligner = None
-    if settings.boundaries == "aligner":
+    if settings.boundaries != "path":
         aligner = new_aligner(setup, cuts)
         aligner.load(setup.folder / "boundaries.safetensors")
     system = TrainedMlVae(
@@ -238,6 +238,7 @@ def load_ml_vae(setup: Setup, cuts: CutSet) -> TrainedMlVae:
         device,
         settings.adapted,
         boundary_aligner=aligner,
+        mean_boundaries=settings.boundaries == "mean",
     )
     if settings.judged:
         models = system.unit_models(load_aligner(setup, cuts))

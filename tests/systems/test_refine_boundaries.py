@@ -102,6 +102,23 @@ def test_they_are_those_of_the_aligner_for_what_was_perceived(edges):
         ]
 
 
+def test_mean_boundaries_lie_halfway_but_beside_what_was_left_out(edges):
+    cuts = [with_deleted(cut, 1) if n >= 6 else cut for n, cut in enumerate(found_cuts(12))]
+    aligned = refine_boundaries(cuts, dataset(), edges)
+    mean = refine_boundaries(cuts, dataset(), edges, mean=True)
+    for number, (before, other, cut) in enumerate(zip(cuts, aligned, mean)):
+        for name in TIERS:
+            was, items, found = (tier(some, name) for some in (before, other, cut))
+            expected = [(a.start + b.start) / 2 for a, b in zip(was, items)]
+            if number >= 6:  # the deleted unit, and the one behind it
+                expected[1:3] = [item.start for item in items[1:3]]
+            assert [item.start for item in found] == pytest.approx(expected, abs=1e-5)
+            ends = [0.0, *(item.end for item in found)]
+            assert ends[:-1] == pytest.approx([item.start for item in found], abs=1e-5)
+            assert ends[-1] == pytest.approx(cut.duration)
+            assert [(i.symbol, i.score) for i in found] == [(i.symbol, i.score) for i in items]
+
+
 def with_perceived(cut, symbols: dict[int, str]):
     items = [
         item._replace(symbol=symbols.get(number, item.symbol))
