@@ -10,6 +10,7 @@ import pytest
 from benchmarks.experiment import METRICS, metrics
 from benchmarks.judge import TRUSTED, VARIANTS, judged
 from mlvae.systems.judge import HeldOut, JudgeConfig
+from mlvae.train.evidence import heard_otherwise, rates_of_units
 from mlvae.train.rates import unit_sequences
 
 NUM_UNITS = 6
@@ -29,7 +30,7 @@ def made():
     replaced = random.random(len(corrupted.unit)) < 0.1
     wrong, already = random.random((2, len(test.unit))) < 0.1
     size = len(test.unit), 5
-    right, more = np.array([-3.0, 0, 0, 0, 0]), np.array([5.0, 2.5, 2.5, 2.5, 2.5])
+    right, more = np.array([-3.0, 0, -1.5, 0, -1.5]), np.array([5.0, 2.5, 2.5, 2.5, 2.5])
     held_out = HeldOut(
         random.normal(right + more * already[:, None], size=size),
         clean,
@@ -44,7 +45,9 @@ def made():
 @pytest.mark.parametrize("variant", VARIANTS + TRUSTED, ids=lambda one: one.name)
 def test_every_variant_finds_what_is_wrong(made, variant):
     held_out, measures, test, setup, wrong = made
-    found, replaced = judged(variant, held_out, measures, test, setup)
+    heard = heard_otherwise(held_out.measures[:, 2::2])
+    relative = rates_of_units(heard, held_out.sequences.unit, NUM_UNITS)
+    found, replaced = judged(variant, held_out, measures, test, setup, relative)
     assert 0.6 < replaced <= 1
     assert found.shape == wrong.shape and 0 <= found.min() <= found.max() <= 1
     precision, area, correlation, skill, _, hard = metrics(found, wrong, None)
