@@ -93,7 +93,7 @@ def entry(text: str) -> str:
         ),
         (entry("calibration: {scales: [0.1, wide]}"), "scales"),
         (entry("calibration: {corruption_rate: 0}"), "corruption_rate must be a number "),
-        (entry("boundaries: narrow"), "boundaries must be one of path, aligner, mean"),
+        (entry("boundaries: narrow"), "boundaries must be one of path, aligner, both"),
         (entry("compare: two"), "systems.one.compare must be a list"),
         (entry("compare: [two]"), "systems.one.compare: there is no 'two'"),
         (entry("model_of: one"), "systems.one.model_of: kind ml_vae has a model of its own"),

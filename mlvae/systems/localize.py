@@ -79,8 +79,8 @@ class TrainedMlVae(SearchedModel):
 
     #: Aligns what was perceived once more, for better boundaries; None: those of the best path.
     boundary_aligner: Aligner | None = None
-    #: Whether boundaries are the mean of those of the aligner and of the best path.
-    mean_boundaries: bool = False
+    #: Whether only boundaries of units that were left out are the aligner's.
+    only_left_out: bool = False
     #: Says how likely units are mispronounced; cuts then need the tier ``fa``. None: what the
     #: lattice says.
     judge: Judge | None = None
@@ -131,7 +131,7 @@ class TrainedMlVae(SearchedModel):
         if self.boundary_aligner is not None:
             sounds = {cut.id: answers[cut.id][2] for cut in found}
             found = refine_boundaries(
-                found, self.dataset, self.boundary_aligner, sounds, passes, self.mean_boundaries
+                found, self.dataset, self.boundary_aligner, sounds, passes, self.only_left_out
             )
         found = [
             cut if words[cut.id] is None else _with_words(cut, words[cut.id], answers[cut.id][1])
@@ -309,7 +309,7 @@ def refine_boundaries(
     aligner: Aligner,
     units_of_sounds: Mapping[str, Sequence[int | None] | None] | None = None,
     passes: Passes | None = None,
-    mean: bool = False,
+    left_out: bool = False,
 ) -> list[Cut]:
     """Give the units of ``mlvae`` the times that a forced alignment of what was perceived has.
 
@@ -329,8 +329,8 @@ def refine_boundaries(
             unit each sound of that tier is, None for a sound of none, with the units that were left
             out in between, in order.
         passes: what an earlier run has done; None: nothing.
-        mean: whether times are the mean of those and of what they were. Beside a unit that was left
-            out, which had no time, they are those of the alignment.
+        left_out: whether only the times of units that were left out, which had none, and those
+            beside them are of the alignment; all others stay.
 
     Raises:
         ValueError: ``units_of_sounds`` does not fit the tiers of a cut; names it.
@@ -347,8 +347,8 @@ def refine_boundaries(
         return list(cuts)
     aligned, _ = aligner.align(CutSet.from_cuts(perceived), dataset.plain(), passes)
     times = {cut.id: [(item.start, item.end) for item in tier(cut, "fa")] for cut in aligned}
-    if mean:
-        times = {name: _mean_times(sounds[name], times[name]) for name in times}
+    if left_out:
+        times = {name: _times_of_both(sounds[name], times[name]) for name in times}
     return [_moved(cut, sounds[cut.id], times[cut.id]) if cut.id in times else cut for cut in cuts]
 
 
@@ -403,22 +403,23 @@ def _with_sounds(cut: Cut, sounds: Sequence[_Sound]) -> Cut:
     return with_tiers(copy, {"fa": items})
 
 
-def _mean_times(
+def _times_of_both(
     sounds: Sequence[_Sound], times: Sequence[tuple[float, float]]
-) -> list[tuple[float, float]]:
-    """Begin and end of each sound: the mean of where it lies up to now and of other times."""
-    mean: list[tuple[float, float]] = []
-    last = 0.0
-    beside = [False, *(sound.deleted for sound in sounds), False]
+) -> Sequence[tuple[float, float]]:
+    """Begin and end of each sound: where it lies, but beside one that was left out other times.
+
+    Where these do not go together, as a sound would have no length, all are the other ones.
+    """
+    found: list[tuple[float, float]] = []
+    left_out = [False, *(sound.deleted for sound in sounds), False]
     for number, (sound, (start, end)) in enumerate(zip(sounds, times)):
-        if not (sound.deleted or beside[number]):
-            start = (start + sound.start) / 2
-        if not (sound.deleted or beside[number + 2]):
-            end = (end + sound.start + sound.duration) / 2
-        start = max(start, last)
-        last = max(start, end)
-        mean.append((start, last))
-    return mean
+        if not (left_out[number] or sound.deleted):
+            start = sound.start
+        if not (sound.deleted or left_out[number + 2]):
+            end = sound.start + sound.duration
+        found.append((start, end))
+    in_order = all(end > start for start, end in found)
+    return found if in_order else times
 
 
 def _moved(cut: Cut, sounds: Sequence[_Sound], times: Sequence[tuple[float, float]]) -> Cut:

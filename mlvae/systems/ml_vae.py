@@ -59,8 +59,9 @@ class MlVaeSettings(Settings):
     #: judge is fitted and in localisation; see :mod:`mlvae.train.adaptation`.
     adapted: bool = False
     #: Whose boundaries units get: the best ``path``'s; those of an ``aligner``, a narrow model that
-    #: aligns what was perceived once more; or the ``mean`` of both.
-    boundaries: Literal["path", "aligner", "mean"] = "path"
+    #: aligns what was perceived once more; or of ``both``: the path's, and the aligner's beside
+    #: units that were left out, where the path has none.
+    boundaries: Literal["path", "aligner", "both"] = "path"
 
 
 def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
@@ -238,7 +239,7 @@ def load_ml_vae(setup: Setup, cuts: CutSet) -> TrainedMlVae:
         device,
         settings.adapted,
         boundary_aligner=aligner,
-        mean_boundaries=settings.boundaries == "mean",
+        only_left_out=settings.boundaries == "both",
     )
     if settings.judged:
         models = system.unit_models(load_aligner(setup, cuts))

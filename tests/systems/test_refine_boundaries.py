@@ -102,14 +102,14 @@ def test_they_are_those_of_the_aligner_for_what_was_perceived(edges):
         ]
 
 
-def test_mean_boundaries_lie_halfway_but_beside_what_was_left_out(edges):
+def test_only_boundaries_beside_what_was_left_out_may_move(edges):
     cuts = [with_deleted(cut, 1) if n >= 6 else cut for n, cut in enumerate(found_cuts(12))]
     aligned = refine_boundaries(cuts, dataset(), edges)
-    mean = refine_boundaries(cuts, dataset(), edges, mean=True)
-    for number, (before, other, cut) in enumerate(zip(cuts, aligned, mean)):
+    both = refine_boundaries(cuts, dataset(), edges, left_out=True)
+    for number, (before, other, cut) in enumerate(zip(cuts, aligned, both)):
         for name in TIERS:
             was, items, found = (tier(some, name) for some in (before, other, cut))
-            expected = [(a.start + b.start) / 2 for a, b in zip(was, items)]
+            expected = [item.start for item in was]
             if number >= 6:  # the deleted unit, and the one behind it
                 expected[1:3] = [item.start for item in items[1:3]]
             assert [item.start for item in found] == pytest.approx(expected, abs=1e-5)
@@ -117,6 +117,19 @@ def test_mean_boundaries_lie_halfway_but_beside_what_was_left_out(edges):
             assert ends[:-1] == pytest.approx([item.start for item in found], abs=1e-5)
             assert ends[-1] == pytest.approx(cut.duration)
             assert [(i.symbol, i.score) for i in found] == [(i.symbol, i.score) for i in items]
+
+
+def test_times_that_do_not_go_together_are_all_of_the_alignment(edges):
+    """The unit before one that was left out lies behind where the alignment has its end."""
+    (cut,) = found_cuts(1)
+    cut = with_deleted(cut, 1)
+    late = {name: tier(cut, name) for name in TIERS}
+    for items in late.values():
+        items[0] = items[0]._replace(start=items[0].end - 0.001, duration=0.001)
+    cut = with_tiers(cut, late)
+    (aligned,) = refine_boundaries([cut], dataset(), edges)
+    (both,) = refine_boundaries([cut], dataset(), edges, left_out=True)
+    assert [tier(both, name) for name in TIERS] == [tier(aligned, name) for name in TIERS]
 
 
 def with_perceived(cut, symbols: dict[int, str]):
