@@ -342,6 +342,7 @@ def refine_boundaries(
         for cut in cuts
         if any(not sound.deleted for sound in sounds[cut.id])
         and all(sound.symbol in dataset.table for sound in sounds[cut.id])
+        and (not left_out or any(sound.deleted for sound in sounds[cut.id]))
     ]
     if not perceived:
         return list(cuts)
