@@ -29,7 +29,14 @@ from benchmarks.experiment import METRICS, experiment_parser, metrics, read_expe
 from mlvae.program import start_program
 from mlvae.score.ranking import average_precision
 from mlvae.systems import Setup
-from mlvae.systems.judge import HeldOut, hold_out, measure, relative_rates, sequences_of
+from mlvae.systems.judge import (
+    HeldOut,
+    hold_out,
+    measure,
+    relative_rates,
+    sequences_of,
+    some_cuts,
+)
 from mlvae.train.evidence import (
     MEDIAN_PART,
     Evidence,
@@ -175,7 +182,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     }
     valid, _ = aligner.align(trained.valid, system.dataset.plain())
     rate = system.unadapted_rate(valid)
-    relative = relative_rates(system, [*trained.train, *valid], aligner)
+    train = some_cuts(trained.train, trained.setup.settings.judge)
+    relative = relative_rates(system, [*train, *valid], aligner)
     system = system.adapted_to(trained.test)
     wrong = system.wrong_units(trained.test)
     known = trained.known(wrong)

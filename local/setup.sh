@@ -250,12 +250,14 @@ main() {
   fi
   if python=$(active_python); then
     # An activated .venv of ours is not judged by its imports: it may be out of date.
-    if ! [[ -f $stamp && $(dirname "$python") -ef $venv/bin ]] && imports_everything "$python"; then
-      echo "$python"
-      return
-    fi
-    if [[ -n ${PYTHON:-} ]]; then
-      log "PYTHON=$PYTHON is not used: it must import ${modules// /, }"
+    if ! [[ -f $stamp && $(dirname "$python") -ef $venv/bin ]]; then
+      if imports_everything "$python"; then
+        echo "$python"
+        return
+      fi
+      if [[ -n ${PYTHON:-} ]]; then
+        log "PYTHON=$PYTHON is not used: it must import ${modules// /, }"
+      fi
     fi
   fi
   if ! is_finished; then

@@ -495,8 +495,8 @@ them has the same metrics as fractions. Training, the choice of an iteration and
 use the reference; only scoring does.
 
 The context of the aligner, the number of epochs of the phoneme estimator, pseudo-labelling with the
-iteration chosen by the held-out path score, spans of deletions, and whose boundaries units
-get, were chosen on the simulated corpus, whose errors are known, with its results in view. No human
+iteration chosen by the held-out path score, spans of deletions, and whose boundaries units get were
+chosen on the simulated corpus, whose errors are known, with its results in view. No human
 annotation was used for them.
 """
 

@@ -101,6 +101,17 @@ def test_a_finished_venv_that_is_active_is_brought_up_to_date(project):
     assert len(project.calls("uv venv")) == 2
 
 
+def test_only_a_python_that_is_not_used_is_said_to_be_so(project):
+    """The project's own .venv is used when it is named, as recipes/results.py does."""
+    project.has("python3", "uv", "mine")
+    project.run(SETUP)
+    own = project.run(SETUP, PYTHON=f"{project.venv_python}")
+    assert (own.stdout, own.stderr) == (f"{project.venv_python}\n", "")
+    other = project.run(SETUP, PYTHON="mine", KNOWS="no")
+    assert other.stdout == f"{project.venv_python}\n"
+    assert "PYTHON=mine is not used: it must import" in other.stderr
+
+
 @pytest.mark.parametrize("step", ["venv", "--require-hashes", "--no-deps"])
 def test_a_failed_setup_says_so_and_is_repaired_by_running_again(project, step):
     project.has("python3", "uv")

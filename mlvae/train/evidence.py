@@ -183,23 +183,23 @@ def fit_to_answers(
     wrong = expit(measures[:, 0])
     rate = float(np.clip(wrong.mean() if rate is None else rate, *RATE_LIMITS))
     rates = np.clip(rate * relative_rates, *RATE_LIMITS)
-    prior = logit(rates)[sequences.unit]
+    effect = (logit(rates) - logit(rate))[sequences.unit]
 
     def loss(found: np.ndarray) -> tuple[float, np.ndarray]:
-        odds = prior + found[0] + found[1] * z
+        odds = effect + found[0] + found[1] * z
         slope = expit(odds) - wrong
         total = (np.logaddexp(0, odds) - wrong * odds).sum() + RIDGE / 2 * found[1] ** 2
         return total, np.array([slope.sum(), slope @ z + RIDGE * found[1]])
 
-    bias, weight = minimize(loss, np.array([0.0, 1.0]), jac=True, method="L-BFGS-B").x.tolist()
-    odds = prior + bias + weight * z
+    bias, weight = minimize(loss, np.array([-1.0, 1.0]), jac=True, method="L-BFGS-B").x.tolist()
+    odds = effect + bias + weight * z
 
     def excess(shift: float) -> float:
         return float(expit(odds + shift).mean()) - rate
 
     # Between these all units have at most this rate, and at least.
     shifts = logit(rate) - odds
-    bias += brentq(excess, shifts.min() - 1, shifts.max() + 1)
+    bias += brentq(excess, shifts.min() - 1, shifts.max() + 1) - float(logit(rate))
     return Evidence(*usual.as_tuples(), median, weight, bias, rate), rates
 
 

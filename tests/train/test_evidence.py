@@ -79,8 +79,7 @@ def test_measures_correct_which_units_a_model_finds_and_not_how_many():
     rates = Rates.independent(other.rate, of_units, RatesConfig())
     ratio = other.log_ratio(np.column_stack([own, others]), sequences)
     assert rates.correctness(sequences, ratio).mispronounced.mean() == pytest.approx(0.3, abs=1e-6)
-    assert other.median == evidence.median
-    assert other.weight == pytest.approx(evidence.weight, rel=1e-3)
+    assert (other.weight, other.median) == (evidence.weight, evidence.median)
     again, _ = fit_to_answers(own[:, None], sequences, ALIKE)
     assert again.weights == (1.0,) and again.weight > 0
 
@@ -120,18 +119,14 @@ def test_a_unit_that_many_say_otherwise_is_found_by_what_is_heard_of_it():
     assert average_precision(told, wrong) > average_precision(untold, wrong) + 0.03
 
 
-def test_rates_of_units_say_nothing_of_what_was_not_heard():
+def test_a_unit_of_few_tokens_has_nearly_the_rate_of_all():
     units = np.array([0] * 200 + [1] * 2)
     for heard in (np.zeros(202, dtype=bool), np.ones(202, dtype=bool)):
         relative = rates_of_units(heard, units, 3)
         assert (relative > 0).all() and relative[2] == 1.0
-        assert abs(relative[1] - 1) < abs(relative[0] - 1) or relative[0] == pytest.approx(
-            1, abs=0.01
-        )
-    assert (
-        rates_of_units(np.zeros(0, dtype=bool), np.zeros(0, dtype=np.int64), 3).tolist()
-        == [1.0] * 3
-    )
+        assert abs(relative[1] - 1) < abs(relative[0] - 1)
+    nothing = rates_of_units(np.zeros(0, dtype=bool), np.zeros(0, dtype=np.int64), 3)
+    assert nothing.tolist() == [1.0, 1.0, 1.0]
 
 
 def test_what_is_usual_for_a_unit_and_its_recording_is_little_evidence():
