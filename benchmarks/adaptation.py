@@ -31,7 +31,7 @@ from tabulate import tabulate
 
 from benchmarks.experiment import METRICS, experiment_parser, metrics, read_experiment
 from mlvae.program import start_program
-from mlvae.systems.judge import SearchedModel, fit_judge
+from mlvae.systems.judge import SearchedModel, Trusted, fit_judge
 from mlvae.tiers import tier
 from mlvae.train.targets import variant_spans
 
@@ -73,12 +73,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     seconds = sum(cut.duration for cut in trained.test)
     training = json.loads((trained.setup.folder / "training.json").read_bytes())
     config = trained.setup.settings.judge
-    train = trained.train if training["trusted"] else None
+    trusted = None
+    if training["trusted"]:
+        trusted = Trusted(trained.train, trained.system.boundary_aligner)
     rows: list[list] = []
     for name, size in GROUPS.items():
         system = replace(trained.system, adapted=size != 0)
         valid, test = (grouped(cuts, size) for cuts in (trained.valid, trained.test))
-        judge = fit_judge(system, valid, trained.aligner, config, args.seed, train)
+        judge = fit_judge(system, valid, trained.aligner, config, args.seed, trusted)
         start = time.perf_counter()
         ready = system.adapted_to(test)
         adaptation = time.perf_counter() - start

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -49,6 +49,9 @@ from mlvae.train.rates import Rates, UnitSequences, fit_rates
 #: Columns of :func:`mlvae.systems.judge.measure`.
 GRAPH, ESTIMATOR, ALIGNER = [0], [1, 2], [3, 4]
 ALL = GRAPH + ESTIMATOR + ALIGNER
+#: Those of a trusted model: its second model is the boundary aligner's.
+BOTH_ALIGNERS = [*ALL, 5, 6]
+OF_TRUSTED = [*GRAPH, *ESTIMATOR, 5, 6]
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,8 @@ class Variant:
 
     name: str  # its name in the table
     columns: Sequence[int] = tuple(ALL)  # measures that it has
-    median_part: float = MEDIAN_PART  # see :class:`mlvae.train.evidence.Evidence`
+    #: See :class:`mlvae.train.evidence.Evidence`; None: the shipped one.
+    median_part: float | None = None
     alone: bool = False  # whether each recording is judged by itself, whoever speaks
     even: bool = False  # whether replaced units are drawn evenly
     chain: bool = True  # whether errors cluster; otherwise every unit is for itself
@@ -88,20 +92,22 @@ VARIANTS = (
     Variant("expected rate 0.02", expected=0.02),
     Variant("expected rate 0.15", expected=0.15),
 )
-SHIPPED = tuple(trusted_weights(len(ALL)))
+SHIPPED = tuple(trusted_weights(len(OF_TRUSTED)))
 #: Of a trusted model.
 TRUSTED = (
-    Variant("shipped", weights=SHIPPED),
-    Variant("one rate of all units", weights=SHIPPED, one_rate=True),
-    Variant("acceptor alone", weights=(1, 0, 0, 0, 0)),
-    Variant("log ratios alone", weights=(0, 0, 1 / 2, 0, 1 / 2)),
-    Variant("acceptor and log ratios alike", weights=(1 / 3, 0, 1 / 3, 0, 1 / 3)),
-    Variant("acceptor and log ratio of the estimator", weights=(1 / 2, 0, 1 / 2, 0, 0)),
-    Variant("acceptor and log ratio of the aligner", weights=(1 / 2, 0, 0, 0, 1 / 2)),
-    Variant("acceptor and mean log posteriors", weights=(1 / 2, 1 / 4, 0, 1 / 4, 0)),
-    Variant("all measures alike", weights=(1 / 5,) * 5),
-    Variant("recordings' medians kept", weights=SHIPPED, median_part=0.0),
-    Variant("recordings' medians taken away", weights=SHIPPED, median_part=1.0),
+    Variant("shipped", OF_TRUSTED, weights=SHIPPED),
+    Variant("the forced aligner's model as the second", ALL, weights=SHIPPED),
+    Variant("both aligners' models", BOTH_ALIGNERS, weights=trusted_weights(len(BOTH_ALIGNERS))),
+    Variant("one rate of all units", OF_TRUSTED, weights=SHIPPED, one_rate=True),
+    Variant("acceptor alone", OF_TRUSTED, weights=(1, 0, 0, 0, 0)),
+    Variant("log ratios alone", OF_TRUSTED, weights=(0, 0, 1 / 2, 0, 1 / 2)),
+    Variant("acceptor and log ratios alike", OF_TRUSTED, weights=(1 / 3, 0, 1 / 3, 0, 1 / 3)),
+    Variant("acceptor and log ratio of the estimator", OF_TRUSTED, weights=(0.5, 0, 0.5, 0, 0)),
+    Variant("acceptor and log ratio of the aligner", OF_TRUSTED, weights=(0.5, 0, 0, 0, 0.5)),
+    Variant("acceptor and mean log posteriors", OF_TRUSTED, weights=(0.5, 0.25, 0, 0.25, 0)),
+    Variant("all measures alike", OF_TRUSTED, weights=(1 / 5,) * 5),
+    Variant("recordings' medians kept", OF_TRUSTED, weights=SHIPPED, median_part=0.0),
+    Variant("half of recordings' medians kept", OF_TRUSTED, weights=SHIPPED, median_part=0.5),
 )
 
 
@@ -111,7 +117,7 @@ def judged(
     test: np.ndarray,
     units: UnitSequences,
     setup: Setup,
-    relative: np.ndarray,
+    relative: Mapping[int, np.ndarray],
     rate: float | None = None,
 ) -> tuple[np.ndarray, float]:
     """P(mispronounced) of the test part by a variant, and its AP of replaced units.
@@ -122,8 +128,9 @@ def judged(
         test: measures (n, M) of the test part.
         units: of the test part.
         setup: of the system.
-        relative: how much more often than all units a trusted model hears each as another.
-        rate: of mispronounced units that it finds before it is adapted.
+        relative: by the column of its log ratio, how much more often than all units an acoustic
+            model hears each as another; for variants of a trusted model.
+        rate: of mispronounced units that a trusted model finds before it is adapted.
     """
     sequences, corrupted = held_out.sequences, held_out.corrupted
     if variant.alone:
@@ -135,29 +142,34 @@ def judged(
         if getattr(variant, name) is not None:
             config = replace(config, **{name: getattr(variant, name)})
     columns, num_units = list(variant.columns), len(setup.table)
+    held_out = replace(
+        held_out,
+        measures=held_out.measures[:, columns],
+        corrupted_measures=held_out.corrupted_measures[:, columns],
+    )
     if variant.weights is not None:
-        relative = np.ones(num_units) if variant.one_rate else relative
+        of_units = np.ones(num_units) if variant.one_rate else relative[columns[-1]]
         evidence, of_units = fit_to_answers(
-            held_out.measures, sequences, relative, np.array(variant.weights), rate
+            held_out.measures, sequences, of_units, np.array(variant.weights), rate
         )
-        evidence = replace(evidence, median_part=variant.median_part)
+        if variant.median_part is not None:
+            evidence = replace(evidence, median_part=variant.median_part)
         rates = Rates.independent(evidence.rate, of_units, config)
-        return _answers(evidence, rates, held_out, test, units)
+        return _answers(evidence, rates, held_out, test[:, columns], units)
     evidence = fit_evidence(
-        held_out.measures[:, columns],
+        held_out.measures,
         sequences,
-        held_out.corrupted_measures[:, columns],
+        held_out.corrupted_measures,
         corrupted,
         held_out.replaced,
         num_units,
         config.expected,
-        variant.median_part,
+        MEDIAN_PART if variant.median_part is None else variant.median_part,
     )
-    ratio = evidence.log_ratio(held_out.measures[:, columns], sequences)
+    ratio = evidence.log_ratio(held_out.measures, sequences)
     rates = fit_rates(sequences, ratio, num_units, config)
     if not variant.chain:
         rates = replace(rates, within_word=0.0, across_words=0.0)
-    held_out = replace(held_out, corrupted_measures=held_out.corrupted_measures[:, columns])
     return _answers(evidence, rates, held_out, test[:, columns], units)
 
 
@@ -174,21 +186,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = experiment_parser("judge.py", __doc__).parse_args(argv)
     trained = read_experiment(args)
     system, aligner = trained.system, trained.aligner
+    config, table = trained.setup.settings.judge, trained.setup.table
+    trusted = json.loads((trained.setup.folder / "training.json").read_bytes())["trusted"]
+    others = [system.boundary_aligner] if trusted else []
     held_out = {
-        even: hold_out(
-            system, trained.valid, aligner, trained.setup.settings.judge, args.seed, confusable
-        )
+        even: hold_out(system, trained.valid, aligner, config, args.seed, confusable, others)
         for even, confusable in ((False, 0.25), (True, 1.0))
     }
-    valid, _ = aligner.align(trained.valid, system.dataset.plain())
-    rate = system.unadapted_rate(valid)
-    train = some_cuts(trained.train, trained.setup.settings.judge)
-    relative = relative_rates(system, [*train, *valid], aligner)
+    rate, relative = None, {}
+    if trusted:
+        valid, _ = aligner.align(trained.valid, system.dataset.plain())
+        rate, heard = system.unadapted_rate(valid), [*some_cuts(trained.train, config), *valid]
+        _, *models = system.unit_models(aligner, *others)
+        relative = {
+            columns[-1]: relative_rates(heard, model, table)
+            for columns, model in zip((ALL, OF_TRUSTED), models)
+        }
     system = system.adapted_to(trained.test)
     wrong = system.wrong_units(trained.test)
     known = trained.known(wrong)
-    measures = measure(known, wrong, system.unit_models(aligner))
-    sequences = sequences_of(known, trained.setup.table)
+    measures = measure(known, wrong, system.unit_models(aligner, *others))
+    sequences = sequences_of(known, table)
     rows: list[list] = []
 
     def add(name: str, values: np.ndarray, replaced: float | None = None) -> None:
@@ -197,8 +215,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("P of the acceptor", 1 / (1 + np.exp(-measures[:, 0])))
     for name, column in (("GOP of the estimator", 1), ("GOP of the aligner", 3)):
         add(name, -np.expm1(-np.nan_to_num(measures[:, column])))
-    training = json.loads((trained.setup.folder / "training.json").read_bytes())
-    for variant in TRUSTED if training["trusted"] else VARIANTS:
+    for variant in TRUSTED if trusted else VARIANTS:
         found, replaced = judged(
             variant, held_out[variant.even], measures, sequences, trained.setup, relative, rate
         )

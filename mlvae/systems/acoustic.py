@@ -393,7 +393,7 @@ def load_acoustic(setup: Setup, cuts: CutSet) -> TrainedAcoustic:
         boundary_aligner=aligner if settings.boundaries == "aligner" else None,
     )
     if settings.judged:
-        judge = load_judge(setup.folder / JUDGE, system.unit_models(aligner), table)
+        judge = load_judge(setup.folder / JUDGE, system, {"fa": aligner}, table)
         system = replace(system, judge=judge)
     return system
 

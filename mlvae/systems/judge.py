@@ -6,7 +6,8 @@ speaker, and whatever is estimated from its own answers feeds on itself. A judge
 with other measures (:mod:`mlvae.train.evidence`) and with how mispronunciations cluster
 (:mod:`mlvae.train.rates`). It is fitted after training, to held-out cuts: to units that are
 replaced on purpose, and to the units as they are for how often they are wrong, under a prior; or,
-where the model is trusted, to its own answers and to which units it hears otherwise than written.
+where the model is trusted, to its own answers and to which units are heard otherwise than written
+by the aligner that learned from what it perceived.
 
 The features of an adapted system (:mod:`mlvae.train.adaptation`) are those of each speaker, where
 it is fitted as where it answers.
@@ -18,7 +19,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
@@ -57,6 +58,8 @@ from mlvae.train.targets import spans_of_tier
 
 #: What a judge is kept in.
 JUDGE = "judge.json"
+#: An aligner: the forced one, or that of what a system perceived.
+AlignerName = Literal["fa", "boundaries"]
 #: Corruption rates that are tried where no unit was drawn at the configured one.
 HIGHER_RATES = (0.3, 0.6)
 
@@ -87,9 +90,10 @@ class Judge:
     evidence: Evidence  # makes a log-likelihood ratio of measures
     rates: Rates  # how often units are wrong
     #: Acoustic models that are asked for goodness of pronunciation: the estimator's of the system,
-    #: and the aligner's.
+    #: and an aligner's.
     models: tuple[UnitModel, ...]
     table: UnitTable  # ids of the units
+    aligner: AlignerName = "fa"  # whose model the second one is
 
     @property
     def estimator(self) -> UnitModel:
@@ -122,19 +126,33 @@ class Judge:
 
     def save(self, path: Path) -> None:
         """Write a JSON file."""
-        content = {"evidence": asdict(self.evidence), "rates": asdict(self.rates)}
+        content = {
+            "aligner": self.aligner,
+            "evidence": asdict(self.evidence),
+            "rates": asdict(self.rates),
+        }
         with atomic_path(path) as part:
             part.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def load_judge(path: Path, models: Sequence[UnitModel], table: UnitTable) -> Judge:
+def load_judge(
+    path: Path, system: SearchedModel, aligners: Mapping[AlignerName, Aligner], table: UnitTable
+) -> Judge:
     """Read what :meth:`Judge.save` wrote.
+
+    Args:
+        path: of the file.
+        system: that it judges.
+        aligners: that the system has.
+        table: of its units.
 
     Raises:
         ValueError: the file is not there, damaged, or of other units; names it.
     """
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
+        name = content["aligner"]
+        models = system.unit_models(aligners[name])
         evidence = Evidence.from_dict(content["evidence"])
         rates = Rates.from_dict(content["rates"])
         scalars = evidence.median, evidence.weight, evidence.bias, evidence.median_part
@@ -149,7 +167,7 @@ def load_judge(path: Path, models: Sequence[UnitModel], table: UnitTable) -> Jud
         ) from None
     if {len(rates.of_units), *map(len, evidence.centres)} != {len(table)}:
         raise ValueError(f"{path}: its judge is of other units than the {len(table)} of the table")
-    return Judge(evidence, rates, tuple(models), table)
+    return Judge(evidence, rates, models, table, name)
 
 
 def sequences_of(cuts: Sequence[Cut], table: UnitTable) -> UnitSequences:
@@ -237,9 +255,10 @@ class SearchedModel:
 
         return UnitModel(log_probs, self.dataset, self.device, self.model.states_per_unit)
 
-    def unit_models(self, aligner: Aligner) -> tuple[UnitModel, ...]:
-        """The acoustic models that are asked for goodness of pronunciation."""
-        return self.unit_model(), aligner.unit_model(self.dataset.plain())
+    def unit_models(self, *aligners: Aligner) -> tuple[UnitModel, ...]:
+        """Acoustic models that can be asked for goodness of pronunciation: its own, and theirs."""
+        plain = self.dataset.plain()
+        return self.unit_model(), *(aligner.unit_model(plain) for aligner in aligners)
 
     def wrong_units(self, cuts: CutSet) -> dict[str, torch.Tensor]:
         """P(mispronounced or deleted) over all paths by cut id, float64 (L,).
@@ -292,6 +311,7 @@ def hold_out(
     config: JudgeConfig,
     seed: int,
     confusable: float = CONFUSABLE,
+    others: Sequence[Aligner] = (),
 ) -> HeldOut:
     """Measure held-out units under their text and under one with replaced units.
 
@@ -302,6 +322,7 @@ def hold_out(
         config: sizes.
         seed: of what is replaced.
         confusable: see :func:`mlvae.train.evidence.replace_units`.
+        others: whose models are also asked for goodness of pronunciation.
     """
     aligned = _aligned(system, cuts, aligner, config)
     system = system.adapted_to(aligned)
@@ -319,8 +340,9 @@ def hold_out(
         with_units(cut, table.units(units[cut.id]), units_of_words(cut)) for cut in aligned
     )
     corrupted, _ = aligner.align(rewritten, dataset.plain())
-    measures, sequences, _ = _measured(system, aligned, aligner)
-    corrupted_measures, corrupted_sequences, rewritten = _measured(system, corrupted, aligner)
+    asked = aligner, *others
+    measures, sequences, _ = _measured(system, aligned, *asked)
+    corrupted_measures, corrupted_sequences, rewritten = _measured(system, corrupted, *asked)
     marks = np.array([mark for cut in rewritten for mark in replaced[cut.id]], dtype=bool)
     return HeldOut(measures, sequences, corrupted_measures, corrupted_sequences, marks)
 
@@ -337,28 +359,38 @@ def some_cuts(cuts: CutSet, config: JudgeConfig) -> list[Cut]:
     return [ordered[number * len(ordered) // size] for number in range(size)]
 
 
-def relative_rates(system: SearchedModel, cuts: Sequence[Cut], aligner: Aligner) -> np.ndarray:
-    """How much more often than all units each is heard as another, float64 (N,).
+def relative_rates(cuts: Sequence[Cut], model: UnitModel, table: UnitTable) -> np.ndarray:
+    """How much more often than all units an acoustic model hears each as another, float64 (N,).
 
     Args:
-        system: as in :func:`hold_out`; its features are not adapted.
         cuts: with features, canonical units and the tier ``fa``.
-        aligner: the same.
+        model: that is asked.
+        table: of the N units.
     """
-    table = system.dataset.table
-    ratios = [-_goodness(cuts, model).ratio.numpy() for model in system.unit_models(aligner)]
-    heard = heard_otherwise(np.stack(ratios, axis=1))
+    heard = heard_otherwise(-_goodness(cuts, model).ratio.numpy())
     return rates_of_units(heard, sequences_of(cuts, table).unit, len(table))
 
 
 def _measured(
-    system: SearchedModel, cuts: CutSet, aligner: Aligner
+    system: SearchedModel, cuts: CutSet, *aligners: Aligner
 ) -> tuple[np.ndarray, UnitSequences, list[Cut]]:
-    """Measures of the units of aligned cuts, float64 (n, M); these units; cuts that have a path."""
+    """Measures of the units of aligned cuts, float64 (n, M); these units; cuts that have a path.
+
+    Goodness of pronunciation is that of the system's own model, and those of the aligners.
+    """
     wrong = system.wrong_units(cuts)
     known = [cut for cut in cuts if cut.id in wrong]
-    measures = measure(known, wrong, system.unit_models(aligner))
+    measures = measure(known, wrong, system.unit_models(*aligners))
     return measures, sequences_of(known, system.dataset.table), known
+
+
+@dataclass(frozen=True)
+class Trusted:
+    """What the judge of a trusted model is fitted with, see :mod:`mlvae.train.evidence`."""
+
+    cuts: CutSet  # that it was trained on, with the tier ``fa``
+    #: That learned from what it perceived in them. None: there is none, the forced one stands in.
+    aligner: Aligner | None
 
 
 def fit_judge(
@@ -367,7 +399,7 @@ def fit_judge(
     aligner: Aligner,
     config: JudgeConfig,
     seed: int,
-    trained: CutSet | None = None,
+    trusted: Trusted | None = None,
 ) -> Judge:
     """Fit a judge to held-out cuts.
 
@@ -377,23 +409,26 @@ def fit_judge(
         aligner: the same.
         config: the same.
         seed: the same.
-        trained: of a trusted model the cuts that it was trained on, with the tier ``fa``. Its own
-            answers are then what the measures are to tell. None: units are replaced.
+        trusted: of a trusted model, whose own answers are what the measures are to tell. None:
+            units are replaced.
 
     Raises:
         ValueError: no unit of the cuts can be replaced, or none has a path.
     """
     table = system.dataset.table
-    if trained is not None:
+    if trusted is not None:
         aligned = _aligned(system, cuts, aligner, config)
-        measures, sequences, known = _measured(system.adapted_to(aligned), aligned, aligner)
+        second = trusted.aligner or aligner
+        measures, sequences, known = _measured(system.adapted_to(aligned), aligned, second)
         if not known:
             raise ValueError("no utterance of the held-out part has a path: nothing to learn from")
         rate = system.unadapted_rate(aligned)
-        relative = relative_rates(system, [*some_cuts(trained, config), *aligned], aligner)
+        models, heard = system.unit_models(second), [*some_cuts(trusted.cuts, config), *aligned]
+        relative = relative_rates(heard, models[-1], table)
         evidence, of_units = fit_to_answers(measures, sequences, relative, rate=rate)
         rates = Rates.independent(evidence.rate, of_units, config.rates)
-        return Judge(evidence, rates, system.unit_models(aligner), table)
+        name: AlignerName = "fa" if trusted.aligner is None else "boundaries"
+        return Judge(evidence, rates, models, table, name)
     found = hold_out(system, cuts, aligner, config, seed)
     evidence = fit_evidence(
         found.measures,

@@ -18,8 +18,10 @@ from mlvae.systems.align import Aligner, drawn, load_aligner, new_aligner
 from mlvae.systems.base import Setup
 from mlvae.systems.judge import (
     JUDGE,
+    AlignerName,
     JudgeConfig,
     SearchedModel,
+    Trusted,
     fit_judge,
     keep_judge,
     load_judge,
@@ -136,25 +138,31 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
     system = SearchedModel(
         model.to(device), settings.train.topology, decoding, dataset, device, settings.adapted
     )
+    boundary_aligner = None
     if settings.boundaries != "path":
         checkpoint = folder / "boundaries-checkpoint.safetensors"
-        aligner, its_training = train_boundary_aligner(
+        boundary_aligner, its_training = train_boundary_aligner(
             system, setup, train_cuts, keeper.state.passes, checkpoint
         )
-        aligner.save(folder / "boundaries.safetensors")
+        boundary_aligner.save(folder / "boundaries.safetensors")
         remove_made(checkpoint)
         for name in ("num_params", "training_seconds"):
             training[name] += its_training[name]
     if settings.judged:
         aligner = load_aligner(setup, train_cuts)
         if as_it_was and (setup.init / JUDGE).is_file():
-            judge = load_judge(setup.init / JUDGE, system.unit_models(aligner), setup.table)
+            aligners = _aligners(aligner, boundary_aligner)
+            judge = load_judge(setup.init / JUDGE, system, aligners, setup.table)
         else:
-            trained = train_cuts if training["trusted"] else None
-            judge = fit_judge(system, valid_cuts, aligner, settings.judge, seed, trained)
+            trusted = Trusted(train_cuts, boundary_aligner) if training["trusted"] else None
+            judge = fit_judge(system, valid_cuts, aligner, settings.judge, seed, trusted)
         training["judge"] = keep_judge(judge, setup)
     keeper.remove()
     return training
+
+
+def _aligners(forced: Aligner, boundary: Aligner | None) -> dict[AlignerName, Aligner]:
+    return {"fa": forced} if boundary is None else {"fa": forced, "boundaries": boundary}
 
 
 def train_boundary_aligner(
@@ -242,8 +250,9 @@ def load_ml_vae(setup: Setup, cuts: CutSet) -> TrainedMlVae:
         only_left_out=settings.boundaries == "both",
     )
     if settings.judged:
-        models = system.unit_models(load_aligner(setup, cuts))
-        system = replace(system, judge=load_judge(setup.folder / JUDGE, models, setup.table))
+        aligners = _aligners(load_aligner(setup, cuts), aligner)
+        judge = load_judge(setup.folder / JUDGE, system, aligners, setup.table)
+        system = replace(system, judge=judge)
     return system
 
 

@@ -9,8 +9,9 @@ spread where it is lower than usual, which wrong units hardly reach. A measure t
 wrong units well has a small one, and so counts for more.
 
 Recordings and voices differ by more than mispronunciations: all sounds of a poor recording are
-somewhat off. A part of what its median unit is off is therefore taken away (:data:`MEDIAN_PART`).
-How often the speaker errs is then heard from units that stand out; see :mod:`mlvae.train.rates`.
+somewhat off. A part of what its median unit is off is therefore taken away (:data:`MEDIAN_PART`),
+but no more than :data:`LARGEST_MEDIAN`: a text that is wrong as a whole is off by more. How often
+the speaker errs is then heard from units that stand out; see :mod:`mlvae.train.rates`.
 
 How much a deviation means is learned from held-out utterances in whose text units are replaced on
 purpose (:func:`replace_units`), so that their maker knows which are wrong. Let a log-likelihood
@@ -31,9 +32,10 @@ knows the sounds that may have been said instead, and of a mean log posterior, w
 odd sound, it learns no more.
 
 Such a model also hears which units are wrong more often than others (:func:`rates_of_units`): those
-in whose place its acoustic models, which are told no rate, hear another unit. A deviation is then
-one from what is usual for the tokens that are heard as what is written, as the mean of all would
-lie between the right and the wrong ones of a unit that many say otherwise.
+in whose place an acoustic model that has learned from what was perceived, not from the text, hears
+another unit. A deviation is then one from what is usual for the tokens that it hears as what is
+written, as the mean of all would lie between the right and the wrong ones of a unit that many say
+otherwise. The median of such a recording is taken away whole.
 """
 
 from __future__ import annotations
@@ -51,6 +53,10 @@ from mlvae.train.rates import UnitSequences
 
 #: How much of a recording's median deviation is put down to the recording and the voice.
 MEDIAN_PART = 0.5
+#: The same where a model is trusted.
+TRUSTED_MEDIAN_PART = 1.0
+#: Largest deviation that is, in spreads of the measures.
+LARGEST_MEDIAN = 1.0
 #: Units that the median over all recordings is worth in the median of one.
 MEDIAN_UNITS = 30.0
 #: Units that the mean over all units is worth in the mean of one.
@@ -84,7 +90,8 @@ class Evidence:
     weight: float  # of the mean deviation
     bias: float  # log-likelihood ratio where nothing deviates
     rate: float  # r, fraction of units that seem to be wrong already
-    median_part: float = MEDIAN_PART  # how much of a recording's median deviation is taken away
+    #: How much of a recording's median deviation is taken away, up to :data:`LARGEST_MEDIAN`.
+    median_part: float = MEDIAN_PART
 
     @classmethod
     def from_dict(cls, content: dict) -> Evidence:
@@ -160,6 +167,7 @@ def fit_to_answers(
     Args:
         measures: float64 (n, 1 + 2 K), of the utterances under their own text: the log-odds of
             P(mispronounced) over all paths, and by acoustic model its negative GOP and log ratio.
+            The last one says which units are heard as written, see :func:`heard_otherwise`.
         sequences: of these n units.
         relative_rates: float64 (N,), how much more often than all units each of the N different
             ones is wrong, above 0; see :func:`rates_of_units`.
@@ -172,14 +180,14 @@ def fit_to_answers(
     """
     if weights is None:
         weights = trusted_weights(measures.shape[1])
-    as_written = ~heard_otherwise(measures[:, 2::2])
+    as_written = ~heard_otherwise(measures[:, -1])
     if not as_written.any():
         as_written[:] = True
     num_units = len(relative_rates)
     usual = _Usual.of(measures[as_written], sequences.unit[as_written], num_units, weights)
     mean = usual.mean_deviation(measures, sequences.unit)
     median = float(np.median(mean))
-    z = _centred(mean, sequences.utterance, median, MEDIAN_PART)
+    z = _centred(mean, sequences.utterance, median, TRUSTED_MEDIAN_PART)
     wrong = expit(measures[:, 0])
     rate = float(np.clip(wrong.mean() if rate is None else rate, *RATE_LIMITS))
     rates = np.clip(rate * relative_rates, *RATE_LIMITS)
@@ -200,21 +208,22 @@ def fit_to_answers(
     # Between these all units have at most this rate, and at least.
     shifts = logit(rate) - odds
     bias += brentq(excess, shifts.min() - 1, shifts.max() + 1) - float(logit(rate))
-    return Evidence(*usual.as_tuples(), median, weight, bias, rate), rates
+    usual_values = usual.as_tuples()
+    return Evidence(*usual_values, median, weight, bias, rate, TRUSTED_MEDIAN_PART), rates
 
 
-def heard_otherwise(ratios: np.ndarray) -> np.ndarray:
-    """Bool (n,): whether acoustic models together hear another unit than the one that is written.
+def heard_otherwise(ratio: np.ndarray) -> np.ndarray:
+    """Bool (n,): whether an acoustic model hears another unit than the one that is written.
 
     Args:
-        ratios: float64 (n, K), of K models the negative log ratio to the best other unit; NaN for
-            a unit without frames, which is heard as another.
+        ratio: float64 (n,), its negative log ratio to the best other unit; NaN for a unit without
+            frames, which is heard as another.
 
     Example:
-        >>> heard_otherwise(np.array([[1.0, -2.0], [3.0, -2.0], [np.nan, np.nan]])).tolist()
+        >>> heard_otherwise(np.array([-2.0, 1.0, np.nan])).tolist()
         [False, True, True]
     """
-    return np.isnan(ratios).any(1) | (ratios.sum(1) > 0)
+    return ~(ratio <= 0)
 
 
 def rates_of_units(heard: np.ndarray, units: np.ndarray, num_units: int) -> np.ndarray:
@@ -338,14 +347,15 @@ class _Usual:
 def _centred(
     deviation: np.ndarray, utterances: np.ndarray, median: float, part: float
 ) -> np.ndarray:
-    """Deviations less the part of their utterance's median that is put down to the recording."""
+    """Deviations less what of their utterance's median is put down to the recording."""
     order = np.argsort(utterances, kind="stable")
     bounds = np.flatnonzero(np.diff(utterances[order], prepend=-1, append=-1))
     centred = deviation.copy()
     for begin, end in zip(bounds[:-1], bounds[1:]):
         own = order[begin:end]
         trust = len(own) / (len(own) + MEDIAN_UNITS)
-        centred[own] -= part * trust * (np.median(deviation[own]) - median)
+        off = part * trust * (np.median(deviation[own]) - median)
+        centred[own] -= np.clip(off, -LARGEST_MEDIAN, LARGEST_MEDIAN)
     return centred
 
 

@@ -29,8 +29,8 @@ def made():
     clean, corrupted, test = map(sequences_of, (1, 2, 3))
     replaced = random.random(len(corrupted.unit)) < 0.1
     wrong, already = random.random((2, len(test.unit))) < 0.1
-    size = len(test.unit), 5
-    right, more = np.array([-3.0, 0, -1.5, 0, -1.5]), np.array([5.0, 2.5, 2.5, 2.5, 2.5])
+    size = len(test.unit), 7
+    right, more = np.array([-3.0] + [0, -1.5] * 3), np.array([5.0] + [2.5] * 6)
     held_out = HeldOut(
         random.normal(right + more * already[:, None], size=size),
         clean,
@@ -45,8 +45,12 @@ def made():
 @pytest.mark.parametrize("variant", VARIANTS + TRUSTED, ids=lambda one: one.name)
 def test_every_variant_finds_what_is_wrong(made, variant):
     held_out, measures, test, setup, wrong = made
-    heard = heard_otherwise(held_out.measures[:, 2::2])
-    relative = rates_of_units(heard, held_out.sequences.unit, NUM_UNITS)
+    relative = {
+        column: rates_of_units(
+            heard_otherwise(held_out.measures[:, column]), held_out.sequences.unit, NUM_UNITS
+        )
+        for column in (4, 6)
+    }
     found, replaced = judged(variant, held_out, measures, test, setup, relative)
     assert 0.6 < replaced <= 1
     assert found.shape == wrong.shape and 0 <= found.min() <= found.max() <= 1

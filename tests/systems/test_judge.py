@@ -122,6 +122,7 @@ def test_the_judge_of_a_trusted_model_is_fitted_to_its_answers(tmp_path, least, 
     assert system.adapted == adapted
     of_answers = system.judge.rates.config.speaker_std == LEAST_STD
     assert of_answers == trusted
+    assert system.judge.aligner == ("boundaries" if trusted else "fa")
     if of_answers:  # what it holds for wrong is as much as the model does, before it is adapted
         wrong = system.wrong_units(valid_cuts)
         rate = torch.cat(list(wrong.values())).mean().item()
@@ -201,7 +202,7 @@ def test_a_unit_that_many_say_otherwise_has_a_rate_of_its_own(system):
         said = [1 if unit == 0 and half else unit for unit in written]
         cuts.append(spoken_cut(f"habit-{number:02d}", said, written, seed=number))
     aligned, _ = aligner.align(CutSet.from_cuts(cuts), dataset())
-    relative = relative_rates(load_ml_vae(setup, aligned), list(aligned), aligner)
+    relative = relative_rates(list(aligned), aligner.unit_model(dataset()), TABLE)
     assert relative[0] > 1.5 and (relative[1:] < 1).all()
 
 

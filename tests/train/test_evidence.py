@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from mlvae.score.ranking import average_precision
 from mlvae.train.evidence import (
+    LARGEST_MEDIAN,
     Evidence,
     fit_evidence,
     fit_ratio,
@@ -103,7 +105,7 @@ def test_a_unit_that_many_say_otherwise_is_found_by_what_is_heard_of_it():
     own = random.normal(4.0 * wrong - 4.0 - (sequences.unit == 0), 3.0)  # log-odds
     ratios = random.normal(2.0 * wrong - 1.0, 1.0)
     measures = np.column_stack([own, own, ratios])
-    relative = rates_of_units(heard_otherwise(measures[:, 2::2]), sequences.unit, NUM_UNITS)
+    relative = rates_of_units(heard_otherwise(ratios), sequences.unit, NUM_UNITS)
     assert relative[0] > 1.5 and (relative[1:] < 0.9).all()
 
     def found(relative: np.ndarray) -> np.ndarray:
@@ -145,12 +147,14 @@ def test_what_is_usual_for_a_unit_and_its_recording_is_little_evidence():
     ratio = evidence.log_ratio(own, clean)
     by_unit = [ratio[clean.unit == unit].mean() for unit in range(NUM_UNITS)]
     assert np.ptp(by_unit) < 0.05 * np.ptp(hard) * evidence.weight  # the rest of a prior
-    shifted = own + 3.0 * (clean.utterance == 0)[:, None]
     of_one = clean.utterance == 0
-    change = evidence.log_ratio(shifted, clean) - ratio
-    assert np.abs(change[~of_one]).max() < 1e-9
-    whole = evidence.weight * (3.0 / np.array(evidence.spreads)).mean()
-    assert 0 < change[of_one].mean() < 0.6 * whole
+    for shift, most in ((0.5, math.inf), (3.0, LARGEST_MEDIAN), (30.0, LARGEST_MEDIAN)):
+        change = evidence.log_ratio(own + shift * of_one[:, None], clean) - ratio
+        assert np.abs(change[~of_one]).max() < 1e-9
+        whole = (shift / np.array(evidence.spreads)).mean()
+        taken = whole - change[of_one].mean() / evidence.weight
+        # Half of it is the recording's, but a text that is wrong as a whole is off by more.
+        assert taken == pytest.approx(min(0.5 * whole, most), rel=0.1)
 
 
 def test_units_without_frames_say_nothing():
