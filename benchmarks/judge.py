@@ -196,7 +196,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     rate, relative = None, {}
     if trusted:
         valid, _ = aligner.align(trained.valid, system.dataset.plain())
-        rate, heard = system.unadapted_rate(valid), [*some_cuts(trained.train, config), *valid]
+        rate, heard = (
+            system.unadapted_rate(valid),
+            [*some_cuts(trained.train, config.max_cuts), *valid],
+        )
         _, *models = system.unit_models(aligner, *others)
         relative = {
             columns[-1]: relative_rates(heard, model, table)

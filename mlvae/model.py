@@ -17,14 +17,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from lhotse import CutSet, Fbank, MonoCut, Recording
-from lhotse.audio import AudioSource
+from lhotse import CutSet, Fbank, MonoCut
 from lhotse.utils import fastcopy
 from torch.overrides import TorchFunctionMode
 
 from mlvae.answers import Answer, answer_of
 from mlvae.config import CONFIG, RecipeConfig, load_config
-from mlvae.data.audio import wav_bytes
+from mlvae.data.audio import memory_recording
 from mlvae.data.bpe import with_tokens
 from mlvae.data.checks import check_cut, check_unit
 from mlvae.data.dataset import UnitDataset
@@ -177,12 +176,6 @@ def _blank_cut(extractor: Fbank) -> MonoCut:
     samples[0] = 0.1  # silence is refused
     cut = recording_cut(memory_recording("blank", samples, extractor.config.sampling_rate), {})
     return with_features(cut, extractor)
-
-
-def memory_recording(name: str, samples: np.ndarray, sampling_rate: int) -> Recording:
-    """A recording of samples (num_samples,) float32 that lie in memory."""
-    source = AudioSource("memory", [0], wav_bytes(samples, sampling_rate))
-    return Recording(name, [source], sampling_rate, len(samples), len(samples) / sampling_rate)
 
 
 class Texts:

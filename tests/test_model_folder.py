@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from lhotse import MonoCut, SupervisionSegment
 
+from mlvae.data.audio import memory_recording
 from mlvae.data.bpe import save_bpe, train_bpe
 from mlvae.data.units import UnitTable
-from mlvae.model import Texts, memory_recording
+from mlvae.model import Texts
 from mlvae.model_folder import LEXICON, words_of_cuts
 
 

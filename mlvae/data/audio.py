@@ -179,6 +179,12 @@ def file_recording(
     return recording if resample_to in (None, sampling_rate) else recording.resample(resample_to)
 
 
+def memory_recording(name: str, samples: np.ndarray, sampling_rate: int) -> Recording:
+    """A recording of samples (num_samples,) float32 that lie in memory."""
+    source = AudioSource("memory", [0], wav_bytes(samples, sampling_rate))
+    return Recording(name, [source], sampling_rate, len(samples), len(samples) / sampling_rate)
+
+
 def read_cut(cut: MonoCut, allow_commands: bool = False) -> tuple[np.ndarray, str]:
     """Read the audio of a cut, with the transforms of its recording.
 

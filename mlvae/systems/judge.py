@@ -349,13 +349,15 @@ def hold_out(
 
 def _aligned(system: SearchedModel, cuts: CutSet, aligner: Aligner, config: JudgeConfig) -> CutSet:
     """The cuts that a judge is fitted to, aligned."""
-    return aligner.align(CutSet.from_cuts(some_cuts(cuts, config)), system.dataset.plain())[0]
+    return aligner.align(
+        CutSet.from_cuts(some_cuts(cuts, config.max_cuts)), system.dataset.plain()
+    )[0]
 
 
-def some_cuts(cuts: CutSet, config: JudgeConfig) -> list[Cut]:
-    """As many cuts as a judge is fitted to, evenly spread in the order of ids: of all speakers."""
+def some_cuts(cuts: CutSet, most: int) -> list[Cut]:
+    """At most so many cuts, evenly spread in the order of ids: of all speakers."""
     ordered = sorted(cuts, key=lambda cut: cut.id)
-    size = min(len(ordered), config.max_cuts)
+    size = min(len(ordered), most)
     return [ordered[number * len(ordered) // size] for number in range(size)]
 
 
@@ -423,7 +425,10 @@ def fit_judge(
         if not known:
             raise ValueError("no utterance of the held-out part has a path: nothing to learn from")
         rate = system.unadapted_rate(aligned)
-        models, heard = system.unit_models(second), [*some_cuts(trusted.cuts, config), *aligned]
+        models, heard = (
+            system.unit_models(second),
+            [*some_cuts(trusted.cuts, config.max_cuts), *aligned],
+        )
         relative = relative_rates(heard, models[-1], table)
         evidence, of_units = fit_to_answers(measures, sequences, relative, rate=rate)
         rates = Rates.independent(evidence.rate, of_units, config.rates)

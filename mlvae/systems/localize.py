@@ -22,14 +22,15 @@ Where there is a judge (:mod:`mlvae.systems.judge`), probabilities are its own.
 
 A unit that was left out has no length, or the one that an aligner gives it: what was perceived is
 aligned once more for better boundaries, by a model that sees little context; see
-:func:`refine_boundaries`. How canonical units come by what was found in another pronunciation,
+:func:`refine_boundaries`. Boundaries that are late by what was measured in spliced recordings are
+moved (:mod:`mlvae.train.splices`). How canonical units come by what was found in another pronunciation,
 :mod:`mlvae.train.pronunciations` says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -63,6 +64,7 @@ from mlvae.train.pronunciations import (
     positions_of_slots,
     variant_differs,
 )
+from mlvae.train.splices import Finder, Lateness
 from mlvae.train.stretches import Answer, Wanted
 from mlvae.train.targets import items_of_spans
 
@@ -81,6 +83,8 @@ class TrainedMlVae(SearchedModel):
     boundary_aligner: Aligner | None = None
     #: Whether only boundaries of units that were left out are the aligner's.
     only_left_out: bool = False
+    #: How late boundaries are, by who finds them; whoever is not there is taken to be in time.
+    late: Mapping[Finder, Lateness] = field(default_factory=dict)
     #: Says how likely units are mispronounced; cuts then need the tier ``fa``. None: what the
     #: lattice says.
     judge: Judge | None = None
@@ -128,10 +132,13 @@ class TrainedMlVae(SearchedModel):
             for cut in cuts
             if cut.id in answers
         ]
+        sounds = {cut.id: answers[cut.id][2] for cut in found}
+        if "path" in self.late:
+            found = in_time(found, self.late["path"], sounds)
         if self.boundary_aligner is not None:
-            sounds = {cut.id: answers[cut.id][2] for cut in found}
+            late = self.late.get("aligner")
             found = refine_boundaries(
-                found, self.dataset, self.boundary_aligner, sounds, passes, self.only_left_out
+                found, self.dataset, self.boundary_aligner, sounds, passes, self.only_left_out, late
             )
         found = [
             cut if words[cut.id] is None else _with_words(cut, words[cut.id], answers[cut.id][1])
@@ -303,6 +310,32 @@ def is_deleted(span: UnitSpan) -> bool:
     return span.is_deletion and span.perceived < 0
 
 
+def in_time(
+    cuts: Sequence[Cut],
+    late: Lateness,
+    units_of_sounds: Mapping[str, Sequence[int | None] | None] | None = None,
+) -> list[Cut]:
+    """Move the boundaries of ``mlvae``, which are late by what was measured.
+
+    Args:
+        cuts: as in :func:`refine_boundaries`.
+        late: how late.
+        units_of_sounds: the same.
+    """
+    moved = []
+    for cut in cuts:
+        sounds = _sounds(cut, (units_of_sounds or {}).get(cut.id))
+        times = [(sound.start, sound.start + sound.duration) for sound in sounds]
+        moved.append(_moved(cut, sounds, _corrected(sounds, times, late)))
+    return moved
+
+
+def _corrected(
+    sounds: Sequence[_Sound], times: Sequence[tuple[float, float]], late: Lateness
+) -> list[tuple[float, float]]:
+    return late.corrected([sound.symbol for sound in sounds], times)
+
+
 def refine_boundaries(
     cuts: Sequence[Cut],
     dataset: UnitDataset,
@@ -310,6 +343,7 @@ def refine_boundaries(
     units_of_sounds: Mapping[str, Sequence[int | None] | None] | None = None,
     passes: Passes | None = None,
     left_out: bool = False,
+    late: Lateness | None = None,
 ) -> list[Cut]:
     """Give the units of ``mlvae`` the times that a forced alignment of what was perceived has.
 
@@ -331,6 +365,7 @@ def refine_boundaries(
         passes: what an earlier run has done; None: nothing.
         left_out: whether only the times of units that were left out, which had none, and those
             beside them are of the alignment; all others stay.
+        late: how late the aligner finds boundaries; None: it is in time.
 
     Raises:
         ValueError: ``units_of_sounds`` does not fit the tiers of a cut; names it.
@@ -348,6 +383,8 @@ def refine_boundaries(
         return list(cuts)
     aligned, _ = aligner.align(CutSet.from_cuts(perceived), dataset.plain(), passes)
     times = {cut.id: [(item.start, item.end) for item in tier(cut, "fa")] for cut in aligned}
+    if late is not None:
+        times = {name: _corrected(sounds[name], times[name], late) for name in times}
     if left_out:
         times = {name: _times_of_both(sounds[name], times[name]) for name in times}
     return [_moved(cut, sounds[cut.id], times[cut.id]) if cut.id in times else cut for cut in cuts]

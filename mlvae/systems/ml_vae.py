@@ -9,6 +9,7 @@ from typing import Literal
 from lhotse import CutSet
 
 from mlvae.bounds import Settings
+from mlvae.data.dataset import FRAME_SHIFT, UnitDataset
 from mlvae.data.units import canonical_units
 from mlvae.device import give_back_memory, num_parameters, seed_everything
 from mlvae.made import file_digest, remove_made
@@ -26,9 +27,10 @@ from mlvae.systems.judge import (
     keep_judge,
     load_judge,
     scale_report,
+    some_cuts,
 )
 from mlvae.systems.localize import TrainedMlVae
-from mlvae.tiers import with_units
+from mlvae.tiers import tier, with_units
 from mlvae.train import Decoding, EStep, TrainConfig, Trainer, distributed
 from mlvae.train.estep import search_compiler
 from mlvae.train.loop import (
@@ -41,6 +43,10 @@ from mlvae.train.loop import (
 )
 from mlvae.train.selection import choose_scale
 from mlvae.train.settings import CalibrationConfig
+from mlvae.train.splices import Finder, Found, Lateness, fit_lateness, spliced
+
+#: Cuts that recordings are spliced of, at most.
+SPLICED_CUTS = 2000
 
 
 @dataclass
@@ -64,6 +70,9 @@ class MlVaeSettings(Settings):
     #: aligns what was perceived once more; or of ``both``: the path's, and the aligner's beside
     #: units that were left out, where the path has none.
     boundaries: Literal["path", "aligner", "both"] = "path"
+    #: Whether boundaries are moved by how late they are found in spliced recordings, see
+    #: :mod:`mlvae.train.splices`.
+    in_time: bool = False
 
 
 def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
@@ -148,6 +157,14 @@ def train_ml_vae(setup: Setup, train_cuts: CutSet, valid_cuts: CutSet) -> dict:
         remove_made(checkpoint)
         for name in ("num_params", "training_seconds"):
             training[name] += its_training[name]
+    if settings.in_time:
+        kept = read_metadata(init).get("late") if as_it_was else None
+        if kept is None:
+            late = measure_lateness(system, boundary_aligner, setup, train_cuts)
+            kept = {finder: asdict(one) for finder, one in late.items()}
+        metadata["late"] = kept
+        save_model(path, model, metadata)
+        training["late"] = {finder: one["constant"] for finder, one in kept.items()}
     if settings.judged:
         aligner = load_aligner(setup, train_cuts)
         if as_it_was and (setup.init / JUDGE).is_file():
@@ -221,6 +238,54 @@ def train_boundary_aligner(
     return aligner, aligner.train(long_enough, dataset.plain(), setup.seed, checkpoint, init)
 
 
+def measure_lateness(
+    system: SearchedModel, boundary_aligner: Aligner | None, setup: Setup, cuts: CutSet
+) -> dict[Finder, Lateness]:
+    """How late a system finds boundaries, by who finds those that are used.
+
+    Args:
+        system: whose paths are searched.
+        boundary_aligner: of the system; None: it has none.
+        setup: the system and where it is trained.
+        cuts: with features, audio and the tier ``fa``. Without audio nothing is measured.
+    """
+    made = list(spliced(some_cuts(cuts, SPLICED_CUTS), setup.seed))
+    if not made:
+        log(f"{setup.name}: no audio can be read: boundaries are taken to be in time")
+        return {}
+    joints, recordings = (
+        {cut.id: own for cut, own in made},
+        CutSet.from_cuts(cut for cut, _ in made),
+    )
+    dataset = UnitDataset(setup.table, setup.dataset.deltas, setup.dataset.cache_mb)
+    found: dict[Finder, list[Found]] = {}
+    if setup.settings.boundaries != "aligner":
+        compiler = search_compiler(system.model, system.topology, system.decoding)
+        search = EStep(compiler, recordings, dataset, setup.config.align.search_frames)
+        found["path"] = []
+        for name, spans in search.run(system.model, system.decoding, system.device).spans.items():
+            units = [span for span in spans if span.kind == "unit"]
+            symbols = setup.table.units(span.unit for span in units)
+            for place, seconds in joints[name]:
+                if not (units[place - 1].mispronounced or units[place].mispronounced):
+                    late = units[place].start * FRAME_SHIFT - seconds
+                    found["path"].append(Found(symbols[place - 1], symbols[place], late))
+    if boundary_aligner is not None:
+        found["aligner"] = []
+        for cut in boundary_aligner.align(recordings, dataset.plain())[0]:
+            items = tier(cut, "fa")
+            for place, seconds in joints[cut.id]:
+                before, after = items[place - 1], items[place]
+                found["aligner"].append(Found(before.symbol, after.symbol, after.start - seconds))
+    late = {finder: fit_lateness(some) for finder, some in found.items()}
+    for finder, one in late.items():
+        log(
+            f"{setup.name}: boundaries of the {finder} are late by {1000 * one.constant:.1f} ms at "
+            f"{one.joints} joints of {len(made)} spliced recordings"
+        )
+    return late
+
+
 def load_ml_vae(setup: Setup, cuts: CutSet) -> TrainedMlVae:
     """Read a trained system.
 
@@ -248,6 +313,7 @@ def load_ml_vae(setup: Setup, cuts: CutSet) -> TrainedMlVae:
         settings.adapted,
         boundary_aligner=aligner,
         only_left_out=settings.boundaries == "both",
+        late={finder: Lateness(**one) for finder, one in metadata.get("late", {}).items()},
     )
     if settings.judged:
         aligners = _aligners(load_aligner(setup, cuts), aligner)

@@ -209,9 +209,9 @@ def test_a_unit_that_many_say_otherwise_has_a_rate_of_its_own(system):
 def test_a_judge_is_fitted_to_cuts_of_all_speakers():
     """Ids begin with the speaker, and the first of many cuts are of some of them."""
     cuts = [fastcopy(cut, id=f"s{n // 10}-{n % 10}") for n, cut in enumerate(spoken_cuts(40)[0])]
-    few = some_cuts(CutSet.from_cuts(cuts), JudgeConfig(max_cuts=8))
+    few = some_cuts(CutSet.from_cuts(cuts), 8)
     assert [cut.id[:2] for cut in few] == ["s0", "s0", "s1", "s1", "s2", "s2", "s3", "s3"]
-    every = some_cuts(CutSet.from_cuts(cuts[::-1]), JudgeConfig())
+    every = some_cuts(CutSet.from_cuts(cuts[::-1]), 1000)
     assert [cut.id for cut in every] == [cut.id for cut in cuts]
 
 

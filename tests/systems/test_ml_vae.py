@@ -11,23 +11,32 @@ import numpy as np
 import pytest
 import torch
 from lhotse import CutSet
+from lhotse.supervision import AlignmentItem
+from lhotse.utils import fastcopy
 from safetensors.torch import load_file
 
 from mlvae.config import RecipeConfig, System
+from mlvae.data.dataset import UnitDataset
+from mlvae.data.features import fbank_extractor, with_features
+from mlvae.data.units import canonical_units
 from mlvae.device import num_parameters
 from mlvae.systems import Setup
+from mlvae.systems.judge import some_cuts
 from mlvae.systems.ml_vae import (
     MlVaeSettings,
     TrainedMlVae,
     load_ml_vae,
+    measure_lateness,
     new_model,
     train_ml_vae,
 )
-from mlvae.tiers import tier
+from mlvae.tiers import tier, with_tiers
 from mlvae.train import Decoding, TrainConfig, Trainer
 from mlvae.train.settings import CalibrationConfig
+from mlvae.train.splices import spliced
 from tests.systems.small import ALIGN
 from tests.train.test_estep import NUM_UNITS, GivenFeatures, features_of, stand_in
+from tests.train.test_splices import RATE, spoken
 from tests.train.tiny import CPU, TABLE, dataset, make_cut, spoken_cuts, tiny_model_config
 
 TRAIN = TrainConfig(iterations=8, max_frames=300, learning_rate=0.02)
@@ -253,3 +262,60 @@ def test_without_the_generator_nothing_of_it_is_trained_or_stored(cuts, trained)
     config = with_settings("ml-vae-sub", replace(SUB, train=replace(SUB.train, generator=True)))
     with pytest.raises(ValueError, match="model.safetensors is not of this configuration"):
         load_ml_vae(setup_of("ml-vae-sub", folder, config), cuts[1])
+
+
+def test_how_late_an_aligner_finds_boundaries_is_measured():
+    """One that is 4 ms late, and 3 ms more at the end of one unit, is found to be so."""
+    cuts = CutSet.from_cuts(spoken(f"c{seed:02d}", f"s{seed % 2}", seed) for seed in range(60))
+    joints = {cut.id: dict(places) for cut, places in spliced(some_cuts(cuts, 1000), seed=0)}
+
+    class Late:
+        def align(self, recordings: CutSet, dataset: UnitDataset) -> tuple[CutSet, list[str]]:
+            found = []
+            for cut in recordings:
+                units, own = canonical_units(cut), joints[cut.id]
+                late = [0.004 + 0.003 * (before == "b") for before in ["", *units]]
+                starts = [own.get(place, 0.0) + late[place] for place in range(len(units))]
+                items = [AlignmentItem(unit, start, 0.05) for unit, start in zip(units, starts)]
+                found.append(with_tiers(cut, {"fa": items}))
+            return CutSet.from_cuts(found), []
+
+    setup = setup_of("ml-vae-sub", None)
+    late = measure_lateness(None, Late(), setup, cuts)
+    assert list(late) == ["aligner"]
+    assert late["aligner"].joints == sum(map(len, joints.values()))
+    for before in "abcd":
+        true = 0.004 + 0.003 * (before == "b")
+        assert late["aligner"].of(before, "a") == pytest.approx(true, abs=0.0008)
+    silent = CutSet.from_cuts(fastcopy(cut, recording=None) for cut in cuts)
+    assert measure_lateness(None, Late(), setup, silent) == {}
+
+
+def test_lateness_is_kept_with_the_model_and_used(tmp_path):
+    """The features are those of the recordings: tones, which models find without being told."""
+    cuts = [
+        with_features(spoken(f"c{seed:02d}", f"s{seed % 2}", seed), fbank_extractor(RATE))
+        for seed in range(80)
+    ]
+    train_cuts, valid_cuts = CutSet.from_cuts(cuts[:60]), CutSet.from_cuts(cuts[60:])
+    answers = {}
+    for in_time in (False, True):
+        settings = replace(SUB, boundaries="both", in_time=in_time)
+        config = with_settings("ml-vae-sub", settings)
+        setup = setup_of("ml-vae-sub", tmp_path / str(in_time), config)
+        setup.folder.mkdir()
+        training = train_ml_vae(setup, train_cuts, valid_cuts)
+        json.dumps(training, allow_nan=False)
+        system = load_ml_vae(setup, valid_cuts)
+        assert set(system.late) == ({"path", "aligner"} if in_time else set())
+        assert training.get("late", {}) == {k: v.constant for k, v in system.late.items()}
+        found, _ = system.localize(valid_cuts)
+        answers[in_time] = {cut.id: cut for cut in found}
+    moved = 0
+    for name, cut in answers[True].items():
+        as_found = tier(answers[False][name], "mlvae")
+        for here, there in zip(tier(cut, "mlvae"), as_found):
+            assert (here.symbol, here.score) == (there.symbol, there.score)
+            assert abs(here.start - there.start) < 0.04
+            moved += here.start != there.start
+    assert moved

@@ -8,8 +8,9 @@ from lhotse import CutSet
 from lhotse.supervision import AlignmentItem
 
 from mlvae.systems.align import Aligner
-from mlvae.systems.localize import refine_boundaries
+from mlvae.systems.localize import in_time, refine_boundaries
 from mlvae.tiers import DELETED, UNKNOWN, tier, with_tiers, with_units
+from mlvae.train.splices import Lateness
 from tests.systems.test_align import make_aligner
 from tests.train.tiny import NUM_FEATURES, TABLE, dataset, make_cut, spoken_cut
 
@@ -100,6 +101,29 @@ def test_they_are_those_of_the_aligner_for_what_was_perceived(edges):
         assert [(i.start, i.duration) for i in tier(cut, "mlvae")] == [
             (i.start, i.duration) for i in tier(aligned, "fa")
         ]
+
+
+def test_boundaries_that_are_late_are_moved_in_all_tiers_alike(edges):
+    """How late they are depends on the unit that ends and on the one that begins."""
+    cuts = found_cuts()
+    late = Lateness(0.004, {"a": 0.002}, {"b": -0.003}, 100)
+    refined = refine_boundaries(cuts, dataset(), edges)
+    for before, moved in (
+        (cuts, in_time(cuts, late)),
+        (refined, refine_boundaries(cuts, dataset(), edges, late=late)),
+    ):
+        for cut, other in zip(before, moved):
+            said = [item.symbol for item in tier(cut, "mlvae_perceived")]
+            expected = [
+                start - late.of(*pair)
+                for start, pair in zip(starts(cut, "mlvae")[1:], zip(said, said[1:]))
+            ]
+            for name in TIERS:
+                assert starts(other, name) == pytest.approx([0.0, *expected], abs=2e-6)
+                items = tier(other, name)
+                assert [i.symbol for i in items] == [i.symbol for i in tier(cut, name)]
+                assert items[-1].end == pytest.approx(tier(cut, name)[-1].end)
+                assert [i.end for i in items[:-1]] == pytest.approx([0, *expected][1:], abs=2e-6)
 
 
 def test_only_boundaries_beside_what_was_left_out_may_move(edges):
