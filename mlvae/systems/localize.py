@@ -23,8 +23,8 @@ Where there is a judge (:mod:`mlvae.systems.judge`), probabilities are its own.
 A unit that was left out has no length, or the one that an aligner gives it: what was perceived is
 aligned once more for better boundaries, by a model that sees little context; see
 :func:`refine_boundaries`. Boundaries that are late by what was measured in spliced recordings are
-moved (:mod:`mlvae.train.splices`). How canonical units come by what was found in another pronunciation,
-:mod:`mlvae.train.pronunciations` says.
+moved (:mod:`mlvae.train.splices`). How canonical units come by what was found in another
+pronunciation, :mod:`mlvae.train.pronunciations` says.
 """
 
 from __future__ import annotations
