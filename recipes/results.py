@@ -130,6 +130,21 @@ class Run:
         return training["history"][training["best_iteration"] - 1]["corrupted_f1"]
 
 
+def other_seeds(o: Namespace) -> list[str]:
+    """The seeds of part ``seeds``; ValueError where they are none."""
+    seeds = o.seeds.split()
+    if not all(re.fullmatch("[0-9]+", seed) for seed in seeds):
+        raise ValueError(f"--seeds must be whole numbers, not '{o.seeds}'")
+    return seeds
+
+
+def runs_of_seeds(runs: dict[str, Run], o: Namespace, folder: str) -> dict[str, Run]:
+    """The run of part ``corpus`` and those of part ``seeds``, by seed."""
+    found = {str(o.seed): runs["corpus"]} if "corpus" in runs else {}
+    others = {seed: Run(Path(o.exp_dir, f"seed-{seed}", folder)) for seed in other_seeds(o)}
+    return found | others
+
+
 def _read_table(path: Path) -> tuple[str, str]:
     """A table and the explanations below it."""
     table, _, notes = path.read_text(encoding="utf-8").partition(NOTES)
@@ -226,9 +241,7 @@ def digits(o: Namespace) -> Page:
     Raises:
         ValueError: an option is of no use.
     """
-    seeds, compared, variants = o.seeds.split(), o.seed_systems.split(), o.variants.split()
-    if not all(re.fullmatch("[0-9]+", seed) for seed in seeds):
-        raise ValueError(f"--seeds must be whole numbers, not '{o.seeds}'")
+    seeds, compared, variants = other_seeds(o), o.seed_systems.split(), o.variants.split()
     if len(compared) != 2:
         raise ValueError(f"--seed-systems must name two, not '{o.seed_systems}'")
     corpus_path = "/path/to/fsdd"
@@ -397,20 +410,29 @@ everywhere, and more units are flagged, mispronounced or not.
 L2ARCTIC_OPTIONS = {
     "other_systems": ("two-pass-fa ml-vae ml-vae-sub", "systems of the other parts"),
     "num_utterances": (3599, "of part full"),
+    "seeds": ("1 2", "of part seeds, beside --seed"),
+    "seed_systems": ("two-pass-fa ml-vae-sub", "of part seeds"),
 }
 
 
 def l2arctic(o: Namespace) -> Page:
-    """Learners' English: L2-ARCTIC, or what is simulated in its place."""
+    """Learners' English: L2-ARCTIC, or what is simulated in its place.
+
+    Raises:
+        ValueError: an option is of no use.
+    """
+    seeds = other_seeds(o)
     corpus_path, corpus = "/path/to/l2arctic_release_v5.0", "simulate"
     start = "./run.sh --recipe l2arctic"
     if o.corpus_dir:
         corpus, start = "l2arctic", f"{start} --corpus-dir {corpus_path}"
-    end = f" --config {o.config} --seed {o.seed}" + given(
+    given_too = given(
         w2v_checkpoint=W2V if o.w2v_checkpoint else "",
         device="" if o.device == "auto" else o.device,
     )
+    end = f" --config {o.config} --seed {o.seed}{given_too}"
     others = f" --systems {quote(o.other_systems)}{end}"
+    folder = f"l2arctic/{corpus}/{o.config}"
 
     def compare_with_paper(runs: dict[str, Run]) -> str:
         here = {}
@@ -426,12 +448,25 @@ their silences: compare its column with part `annotation`.
 
 {beside_the_paper(here, {"l2_arctic": "paper, L2-ARCTIC"}, "pooled")}""")
 
+    def seeds_table(runs: dict[str, Run]) -> str:
+        rows = []
+        for seed, run in runs_of_seeds(runs, o, folder).items():
+            for name, row in run.systems.items():
+                if row["training_seconds"] and name in ("Two-Pass-FA", "ML-VAE-sub"):
+                    names = ("pooled_f1", "hard_f1", "average_iou")
+                    cells = [run.metric(name, metric) for metric in names]
+                    ranked = [row.get(key) for key in ("average_precision", "brier_skill")]
+                    cells += ["-" if value is None else f"{value:.3f}" for value in ranked]
+                    rows.append((name, seed, *cells, percent(row["perceived_accuracy"])))
+        head = ["system", "seed", "pooled F1", "hard F1", "average IoU", "AP", "Brier skill"]
+        return table([*head, "perceived"], sorted(rows))
+
     parts = [
         Part(
             "corpus",
             "{corpus}",
             [f"{start} --systems {quote(o.systems)}{given(utterance=o.utterance)}{end}"],
-            folder=f"l2arctic/{corpus}/{o.config}",
+            folder=folder,
             more=compare_with_paper,
         ),
         Part(
@@ -464,16 +499,26 @@ their silences: compare its column with part `annotation`.
             "judge",
             "What each part of the judge is good for",
             [
-                f"python benchmarks/judge.py --data-dir data/{corpus} "
-                f"--exp-dir exp/l2arctic/{corpus}/{o.config} "
+                f"python benchmarks/judge.py --data-dir data/{corpus} --exp-dir exp/{folder} "
                 f"--config recipes/l2arctic/conf/{o.config}.yaml --seed {o.seed}"
             ],
             TRUSTED_JUDGE,
         ),
-        adaptation("l2arctic", corpus, f"l2arctic/{corpus}/{o.config}", o),
+        adaptation("l2arctic", corpus, folder, o),
+        Part(
+            "seeds",
+            "Other seeds of the training",
+            [
+                f"{start} --stage 3 --systems {quote(o.seed_systems)} --config {o.config} "
+                f"--exp-dir exp/seed-{seed} --seed {seed}{given_too}"
+                for seed in seeds
+            ],
+            "The data are those of the first table.\n",
+            more=seeds_table,
+        ),
     ]
-    # The real corpus has its full size anyway.
-    parts = [part for part in parts if part.name != "full" or not o.corpus_dir]
+    # The real corpus has its full size anyway; without seeds there is no part of them.
+    parts = [p for p in parts if p.commands and (p.name != "full" or not o.corpus_dir)]
     introduction = LEARNERS if o.corpus_dir else SIMULATED + LEARNERS
     return Page("l2arctic", "learners' English", corpus_path, introduction, "corpus", parts)
 
@@ -504,8 +549,8 @@ TRUSTED_JUDGE = """\
 Each row fits the judge of the trained ml-vae-sub to the validation part in another way; nothing is
 trained again. The column *replaced* needs no reference: it is the AP of validation units in whose
 text some were replaced at random. The weights of the measures were chosen by it, by a person who
-saw the other columns, too. Rates by unit, which it does not show, were taken in view of the others.
-Part of a recording's median is kept for the sake of texts that are wrong as a whole.
+saw the other columns, too. Rates by unit, which it does not show, and whose model is the second,
+were taken in view of the others, of this corpus at both sizes.
 """
 
 SPEECHOCEAN_OPTIONS = {
@@ -521,10 +566,7 @@ def speechocean762(o: Namespace) -> Page:
     Raises:
         ValueError: an option is of no use.
     """
-    seeds = o.seeds.split()
-    if not all(re.fullmatch("[0-9]+", seed) for seed in seeds):
-        raise ValueError(f"--seeds must be whole numbers, not '{o.seeds}'")
-    corpus_path = "/path/to/speechocean762"
+    corpus_path, seeds = "/path/to/speechocean762", other_seeds(o)
     start = f"./run.sh --recipe speechocean762 --corpus-dir {corpus_path}{given(split=o.split)}"
     start += " --digit-strings true"
     device = "" if o.device == "auto" else f" --device {o.device}"
@@ -533,10 +575,8 @@ def speechocean762(o: Namespace) -> Page:
     folder = f"speechocean762/speechocean762{split}-digits/{o.config}"
 
     def seeds_table(runs: dict[str, Run]) -> str:
-        found = {str(o.seed): runs["corpus"]} if "corpus" in runs else {}
-        found |= {seed: Run(Path(o.exp_dir, f"seed-{seed}", folder)) for seed in seeds}
         rows = []
-        for seed, run in found.items():
+        for seed, run in runs_of_seeds(runs, o, folder).items():
             changed = run.results["changed_words"]["systems"]
             for name, row in run.systems.items():
                 wrong, accented = row["below"]["0.5"], row["below"]["1"]

@@ -155,6 +155,11 @@ def test_every_part_of_l2arctic(results, tmp_path, real):
             f"exp/l2arctic/{name}/small --config recipes/l2arctic/conf/small.yaml --seed 0"
             for program in ("judge", "adaptation")
         ),
+        *(
+            f"{start} --stage 3 --systems 'two-pass-fa ml-vae-sub' --config small "
+            f"--exp-dir exp/seed-{seed} --seed {seed} --data-dir data"
+            for seed in (1, 2)
+        ),
     ]
 
 
@@ -247,7 +252,7 @@ def test_what_lies_in_the_way_stays_and_nothing_is_run(results, tmp_path, capsys
         (["audiomnist", "--parts", "fsdd dance"], "no part 'dance' (there are: fsdd seeds "),
         (
             ["l2arctic", "--parts", "fsdd"],
-            "no part 'fsdd' (there are: corpus full annotation bpe judge adaptation)",
+            "no part 'fsdd' (there are: corpus full annotation bpe judge adaptation seeds)",
         ),
         (["audiomnist", "--corpus-dir", "nowhere"], "--corpus-dir nowhere is not a folder"),
         (["audiomnist", "--seeds", "one"], "--seeds must be whole numbers"),
@@ -381,7 +386,8 @@ def test_l2arctic_has_details_and_figures_beside_the_paper(first, results, tmp_p
     (first / "details.txt").write_text("a heading\n\nby type 45.6\n\nMetrics are in percent, so.\n")
     for name in ("simulate", "simulate-annotation", "simulate-bpe"):
         shutil.copytree(first, tmp_path / "exp" / "l2arctic" / name / "small")
-    shutil.copytree(first, tmp_path / "exp" / "full" / "l2arctic" / "simulate" / "small")
+    for other in ("full", "seed-1", "seed-2"):
+        shutil.copytree(first, tmp_path / "exp" / other / "l2arctic" / "simulate" / "small")
     page = tmp_path / "notes" / "learners.md"
     assert results("l2arctic", "--out", str(page))[0] == 0
     text = page.read_text()
@@ -392,6 +398,9 @@ def test_l2arctic_has_details_and_figures_beside_the_paper(first, results, tmp_p
     assert text.count("```\nby type 45.6\n```") == 4
     assert text.count("Metrics are in percent, so.") == 1 and "a heading" not in text
     assert "**The speech is simulated**" in text and "\n\n\n" not in text
+    assert len(records(tmp_path, "seeds", "l2arctic")) == 2
+    for seed in (0, 1, 2):
+        assert text.count(f"\n| ML-VAE-sub | {seed} | ") == 1
     row = json.loads((first / "results.json").read_text())["systems"]["ML-VAE"]
     here = " / ".join(f"{100 * row[f'pooled_{m}']:.1f}" for m in ("precision", "recall", "f1"))
     (line,) = re.findall(r"\| ML-VAE \| 24 M .*", text)
