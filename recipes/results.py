@@ -506,6 +506,15 @@ their silences: compare its column with part `annotation`.
         ),
         adaptation("l2arctic", corpus, folder, o),
         Part(
+            "boundaries",
+            "Whose boundaries are best",
+            [
+                f"python benchmarks/boundaries.py --data-dir data/{corpus} --exp-dir exp/{folder} "
+                f"--config recipes/l2arctic/conf/{o.config}.yaml"
+            ],
+            BOUNDARIES,
+        ),
+        Part(
             "seeds",
             "Other seeds of the training",
             [
@@ -551,6 +560,12 @@ trained again. The column *replaced* needs no reference: it is the AP of validat
 text some were replaced at random. The weights of the measures were chosen by it, by a person who
 saw the other columns, too. Rates by unit, which it does not show, and whose model is the second,
 were taken in view of the others, of this corpus at both sizes.
+"""
+
+BOUNDARIES = """\
+The same answers of ml-vae-sub with boundaries from elsewhere. *both* is the path's boundaries, and
+the aligner's beside units that were left out. *in time*: less how late they are found in spliced
+recordings. A person chose *both* in view of this corpus.
 """
 
 SPEECHOCEAN_OPTIONS = {

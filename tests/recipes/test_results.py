@@ -117,7 +117,7 @@ def test_every_part_is_run_and_recorded(results, tmp_path):
     assert records(tmp_path, "espeak")[0]["command"] == "./run.sh"
 
 
-@pytest.mark.parametrize("recipe", ["audiomnist", "speechocean762"])
+@pytest.mark.parametrize("recipe", ["audiomnist", "l2arctic", "speechocean762"])
 def test_benchmarks_take_the_options_of_their_part(results, monkeypatch, recipe):
     _, calls = results(recipe, "--corpus-dir", "my digits")
     ours = [shlex.split(call)[1:] for call in calls if call.startswith("python benchmarks/")]
@@ -155,6 +155,8 @@ def test_every_part_of_l2arctic(results, tmp_path, real):
             f"exp/l2arctic/{name}/small --config recipes/l2arctic/conf/small.yaml --seed 0"
             for program in ("judge", "adaptation")
         ),
+        f"python benchmarks/boundaries.py --data-dir data/{name} --exp-dir "
+        f"exp/l2arctic/{name}/small --config recipes/l2arctic/conf/small.yaml",
         *(
             f"{start} --stage 3 --systems 'two-pass-fa ml-vae-sub' --config small "
             f"--exp-dir exp/seed-{seed} --seed {seed} --data-dir data"
@@ -252,7 +254,8 @@ def test_what_lies_in_the_way_stays_and_nothing_is_run(results, tmp_path, capsys
         (["audiomnist", "--parts", "fsdd dance"], "no part 'dance' (there are: fsdd seeds "),
         (
             ["l2arctic", "--parts", "fsdd"],
-            "no part 'fsdd' (there are: corpus full annotation bpe judge adaptation seeds)",
+            "no part 'fsdd' (there are: corpus full annotation bpe judge adaptation boundaries "
+            "seeds)",
         ),
         (["audiomnist", "--corpus-dir", "nowhere"], "--corpus-dir nowhere is not a folder"),
         (["audiomnist", "--seeds", "one"], "--seeds must be whole numbers"),
@@ -392,7 +395,7 @@ def test_l2arctic_has_details_and_figures_beside_the_paper(first, results, tmp_p
     assert results("l2arctic", "--out", str(page))[0] == 0
     text = page.read_text()
     assert (page.parent / "utterance.png").read_bytes() == b"a picture"
-    for name in ("corpus", "full", "annotation", "bpe", "judge", "adaptation"):
+    for name in ("corpus", "full", "annotation", "bpe", "judge", "adaptation", "boundaries"):
         (record,) = records(tmp_path, name, "l2arctic")
         assert f"```bash\n{record['command']}\n```" in text
     assert text.count("```\nby type 45.6\n```") == 4
