@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from lhotse import CutSet
+from lhotse.utils import fastcopy
 
 from mlvae.bounds import Settings
 from mlvae.data.dataset import FRAME_SHIFT, UnitDataset
@@ -249,14 +250,14 @@ def measure_lateness(
         setup: the system and where it is trained.
         cuts: with features, audio and the tier ``fa``. Without audio nothing is measured.
     """
-    made = list(spliced(some_cuts(cuts, SPLICED_CUTS), setup.seed))
+    joints, made = {}, []
+    for cut, own in spliced(some_cuts(cuts, SPLICED_CUTS), setup.seed):
+        joints[cut.id] = own
+        made.append(fastcopy(cut, recording=None))  # its audio is of no more use, and large
     if not made:
         log(f"{setup.name}: no audio can be read: boundaries are taken to be in time")
         return {}
-    joints, recordings = (
-        {cut.id: own for cut, own in made},
-        CutSet.from_cuts(cut for cut, _ in made),
-    )
+    recordings = CutSet.from_cuts(made)
     dataset = UnitDataset(setup.table, setup.dataset.deltas, setup.dataset.cache_mb)
     found: dict[Finder, list[Found]] = {}
     if setup.settings.boundaries != "aligner":
