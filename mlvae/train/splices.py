@@ -51,7 +51,6 @@ SHORTEST = 0.005
 #: Pieces that could not be read after which it is given up, where none could.
 FAILURES = 30
 
-
 #: Who finds boundaries: the best path, or an aligner of what was perceived.
 Finder = Literal["path", "aligner"]
 
@@ -101,9 +100,11 @@ def spliced(
             continue
         by_speaker[cut.supervisions[0].speaker or cut.id].append(cut)
     draw, made, failures = random.Random(seed), 0, 0
-    total = sum(map(len, by_speaker.values()))
+    total, seen, tried = sum(map(len, by_speaker.values())), 0, 0
     joints = min(joints, sum(len(tier(cut, "fa")) for own in by_speaker.values() for cut in own))
+    wanted = -(-joints // (PIECES - 1))
     for own in by_speaker.values():
+        seen += len(own)
         tokens: dict[str, list[_Token]] = defaultdict(list)
         followers: dict[str, list[str]] = defaultdict(list)
         for cut in own:
@@ -112,7 +113,8 @@ def spliced(
                 tokens[symbol].append(_Token(cut, position))
             for symbol, follower in zip(symbols, symbols[1:]):
                 followers[symbol].append(follower)
-        for _ in range(-(-joints * len(own) // (total * (PIECES - 1)))):
+        while tried * total < wanted * seen:  # as many of a speaker as the speaker has cuts
+            tried += 1
             pieces = _drawn(own, tokens, followers, draw)
             try:
                 if len(pieces) > 1:

@@ -84,7 +84,9 @@ def test_what_is_spliced_depends_on_the_seed_and_the_cuts_alone(cuts):
 def test_there_are_no_more_joints_than_units(cuts):
     few = cuts[:4]
     units = sum(len(canonical_units(cut)) for cut in few)
-    assert sum(len(joints) for _, joints in spliced(few, seed=0)) <= units + 2 * 8  # by speaker
+    assert sum(len(joints) for _, joints in spliced(few, seed=0)) <= units + 8
+    nobody = [spoken(f"n{seed:02d}", None, seed) for seed in range(30)]
+    assert sum(len(joints) for _, joints in spliced(nobody, seed=0, joints=40)) <= 48
 
 
 def test_a_recording_of_nobody_is_spliced_with_itself():
